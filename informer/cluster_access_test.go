@@ -87,7 +87,7 @@ func TestRightsThatComeAndGo(t *testing.T) {
 		require.Len(t, f.log.take(), 2, "one line for each change of the state, however often it was refused")
 	}
 	for _, f := range followers {
-		require.Equal(t, 1, f.inf.Health().Lists, "the watch is resumed")
+		require.Equal(t, 1, f.lists(), "the watch is resumed")
 	}
 }
 

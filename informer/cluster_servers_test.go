@@ -61,7 +61,7 @@ func TestBesideAnAPIServerThatIsWell(t *testing.T) {
 		require.NoError(t, process.Continue(t.Context()))
 		toldOnly(t, followers, "Updated changes", "Deleted goes", "Deleted replaced", "Added comes", "Added replaced")
 		for _, f := range followers {
-			require.Equal(t, 1, f.inf.Health().Lists, "the watch is resumed")
+			require.Equal(t, 1, f.lists(), "the watch is resumed")
 			require.Greater(t, f.proxy.Accepted(), 1)
 		}
 	})
@@ -87,7 +87,7 @@ func TestBesideAnAPIServerThatIsWell(t *testing.T) {
 		agree(t, followers, tn.pods)
 		toldOnly(t, followers, "Updated changes", "Deleted goes", "Deleted replaced", "Added comes", "Added replaced")
 		for _, f := range followers {
-			require.Equal(t, 1, f.inf.Health().Lists, "the watch is resumed")
+			require.Equal(t, 1, f.lists(), "the watch is resumed")
 			require.Eventually(t, func() bool { return f.inf.Fresh(metav1.NamespaceAll) == nil }, inTime,
 				5*time.Millisecond)
 		}
@@ -151,7 +151,7 @@ func TestBesideAnAPIServerThatIsWell(t *testing.T) {
 		toldOnly(t, followers, "Updated changes", "Deleted goes unknown", "Deleted replaced unknown", "Added comes",
 			"Added replaced")
 		for _, f := range followers {
-			require.Equal(t, 2, f.inf.Health().Lists, "%s: only a list can tell", f.name)
+			require.Equal(t, 2, f.lists(), "%s: only a list can tell", f.name)
 		}
 	})
 
@@ -174,7 +174,7 @@ func TestBesideAnAPIServerThatIsWell(t *testing.T) {
 			"Added replaced")
 		for _, f := range followers {
 			becomes(t, f.inf, Live)
-			require.Equal(t, 2, f.inf.Health().Lists, "%s", f.name)
+			require.Equal(t, 2, f.lists(), "%s", f.name)
 			require.LessOrEqual(t, len(f.log.take()), 3, "a line for each change of state, not for each try")
 		}
 	})

@@ -37,6 +37,14 @@ type follower struct {
 	fell    error  // set if the store's version went back (I5)
 }
 
+// lists is how many lists the informer has begun, without the one that a server before 1.34 refuses: it does not stream.
+func (f *follower) lists() int {
+	if f.inf.health.plain.Load() {
+		return f.inf.Health().Lists - 1
+	}
+	return f.inf.Health().Lists
+}
+
 // follow runs two informers for the rest of the test, each on connections of its own: one on a typed client, one that
 // reads the bytes itself.
 func follow(t *testing.T, config *rest.Config, namespace string, opts Options[*corev1.Pod]) []*follower {

@@ -94,6 +94,7 @@ func TestRESTOnARealServer(t *testing.T) {
 				require.Equal(t, 8, maps.Len(), "%s", maps.Health()) // with kube-root-ca.crt
 				require.ErrorContains(t, maps.Invalid(informer.Key{Namespace: namespace, Name: "damaged"}), "damaged")
 				require.Equal(t, 1, maps.Health().Rejected)
+				lists := maps.Health().Lists // before 1.34 the first one, a streamed list, is refused
 
 				create("damaged-later", marked)
 				create("good-later", nil)
@@ -105,7 +106,7 @@ func TestRESTOnARealServer(t *testing.T) {
 				}, time.Minute, 5*time.Millisecond, "%s", maps.Health())
 				require.Equal(t, 8, maps.Len())
 				require.Error(t, maps.Invalid(informer.Key{Namespace: namespace, Name: "damaged-later"}))
-				require.Equal(t, 1, maps.Health().Lists)
+				require.Equal(t, lists, maps.Health().Lists)
 			})
 		}
 	}
