@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
@@ -128,16 +129,17 @@ func (a *ownedApply[T]) run(ctx context.Context, seen T) (T, error) {
 	return a.change(ctx, existing)
 }
 
-// notThere makes an apply one that can only create. The server clears the grace period of a new object, and refuses to
-// change that of an object that exists; no object has a negative one.
-const notThere = -1
+// notThere returns a grace period that makes an apply one that can only create, since the server refuses to change that
+// of an object that exists. It clears the one of a new object, but before Kubernetes 1.37 it does not: so no two calls
+// use the same. What stays there has no meaning, and is overwritten when the object is deleted.
+func notThere() int64 { return -1 - rand.Int64N(1<<53) }
 
 // create applies the object if the server has none of its name.
 func (a *ownedApply[T]) create(ctx context.Context) (T, error) {
 	opts := a.opts
 	opts.Force = false // a namesake has nothing of ours to be overruled
 	return a.send(ctx, opts, func(o *unstructured.Unstructured) {
-		grace := int64(notThere)
+		grace := notThere()
 		o.SetDeletionGracePeriodSeconds(&grace)
 	})
 }
