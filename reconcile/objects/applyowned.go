@@ -49,6 +49,9 @@ import (
 // object that is not as expected is never changed. If there is a namesake that the cache has not shown, ApplyOwned
 // reads it, once, and goes on by the table above. If the object is another one by now, the error is a conflict
 // ([apierrors.IsConflict]) or 422 Invalid; retry later.
+//
+// Before Kubernetes 1.37 an object that ApplyOwned has created keeps the condition: a negative
+// metadata.deletionGracePeriodSeconds, which has no meaning.
 func ApplyOwned[T informer.Object](ctx context.Context, owner *Owner, client Applier[T], seen T, config any,
 	opts metav1.ApplyOptions, adopt func(T) bool) (T, error) {
 	var none T
