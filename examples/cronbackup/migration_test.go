@@ -58,8 +58,8 @@ func TestMigration(t *testing.T) {
 		100*time.Millisecond)
 	reads.stop()
 	answeredNow, failedNow := p.conversions()
-	// When its definition changes, the API server fills its cache of a resource anew, and counts the conversions that it
-	// abandons as failed.
+	// When its definition changes, the API server fills its cache of a resource anew, and counts the conversions that
+	// it abandons as failed.
 	t.Logf("%d objects; %d reads in %s, of which failed: %d; conversions: %d, and %d that failed or were abandoned",
 		*stored, reads.done.Load(), time.Since(began).Round(time.Second), reads.failed.Load(),
 		answeredNow-answered, failedNow-failed)

@@ -36,9 +36,8 @@ func Example() {
 	factory.InformerFor(&corev1.ConfigMap{}, func(clients kubernetes.Interface,
 		resync time.Duration) cache.SharedIndexInformer {
 		all := clients.CoreV1().ConfigMaps(metav1.NamespaceAll)
-		lw := &cache.ListWatch{ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return all.List(ctx, o)
-		}, WatchFuncWithContext: all.Watch}
+		list := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return all.List(ctx, o) }
+		lw := &cache.ListWatch{ListWithContextFunc: list, WatchFuncWithContext: all.Watch}
 		return clientgo.NewSharedIndexInformer(lw, &corev1.ConfigMap{}, resync, cache.Indexers{})
 	})
 	factory.Start(ctx.Done())

@@ -3,6 +3,7 @@ package house
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,12 +20,12 @@ var generatedBy = map[string]struct{ module, types, manifests string }{
 func TestTheManifestsAreWhatTheTypesSay(t *testing.T) {
 	tools, err := filepath.Abs(filepath.Join(root, "internal/tools/go.mod"))
 	require.NoError(t, err)
+	controllerGen := strings.TrimSpace(run(t, root, nil, "go", "tool", "-modfile="+tools, "-n", "controller-gen"))
 	for name, where := range generatedBy {
 		t.Run(name, func(t *testing.T) {
 			into, dir := t.TempDir(), filepath.Join(root, where.module)
 			generate := func(what, output string) string {
-				return run(t, dir, nil, "go", "tool", "-modfile="+tools, "controller-gen", what, "paths="+where.types,
-					output)
+				return run(t, dir, nil, controllerGen, what, "paths="+where.types, output)
 			}
 			generate("crd", "output:dir="+into)
 			made, err := filepath.Glob(filepath.Join(into, "*.yaml"))

@@ -20,25 +20,38 @@ import (
 // nested are the modules of ours beside the root that users import.
 var nested = []string{"informer/packed", "reconcile/reconciletest/cel", "reconcile/traces"}
 
+// published are all modules beside the root that have versions.
+var published = append([]string{template}, nested...)
+
 // TestGoGet packs the root module and the nested ones as a proxy would serve them, all at one version, and builds
 // modules outside of the repository that import each package.
 func TestGoGet(t *testing.T) {
+	version, environment := publish(t)
+	outside(t, environment, module, version, packages)
+	for _, folder := range nested {
+		user := outside(t, environment, path.Join(module, folder), version, []string{folder})
+		require.Contains(t, run(t, user, environment, "go", "list", "-m", module), version, "the nested module's root")
+	}
+}
+
+// publish packs all modules that users get, at one version, and returns an environment in which go finds them.
+func publish(t *testing.T) (version string, environment []string) {
 	mod := read(t, root, "go.mod")
 	require.NotContains(t, mod, "replace ", "a replace directive does not reach those who import the module")
 	// The go command takes for granted that a version never changes, so this one is named for what it holds.
 	files := map[string][]file{}
 	hash := sha256.New()
-	for _, folder := range append([]string{""}, nested...) {
+	for _, folder := range append([]string{""}, published...) {
 		files[folder] = moduleFiles(t, folder)
 		for _, f := range files[folder] {
 			fmt.Fprintln(hash, f.name, len(f.content))
 			hash.Write(f.content)
 		}
 	}
-	version := fmt.Sprintf("v0.0.0-20000101000000-%x", hash.Sum(nil)[:6])
+	version = fmt.Sprintf("v0.0.0-20000101000000-%x", hash.Sum(nil)[:6])
 	proxy := t.TempDir()
 	pack(t, proxy, module, version, mod, files[""])
-	for _, folder := range nested {
+	for _, folder := range published {
 		mod := read(t, filepath.Join(root, folder), "go.mod")
 		require.Contains(t, mod, "\t"+module+" v", "the nested module requires the root")
 		// The step of a release that .github/RELEASING.md describes.
@@ -51,14 +64,9 @@ func TestGoGet(t *testing.T) {
 	env := goEnv(t, "GOMODCACHE", "GOPROXY")
 	t.Cleanup(func() { forget(t, env["GOMODCACHE"], version) })
 	forget(t, env["GOMODCACHE"], version) // of a run that was cut off
-	environment := []string{
+	return version, []string{
 		"GOPROXY=file://" + filepath.ToSlash(proxy) + "," + env["GOPROXY"], "GONOSUMDB=" + module,
 		"GOFLAGS=-mod=mod -modcacherw", "GOWORK=off",
-	}
-	outside(t, environment, module, version, packages)
-	for _, folder := range nested {
-		user := outside(t, environment, path.Join(module, folder), version, []string{folder})
-		require.Contains(t, run(t, user, environment, "go", "list", "-m", module), version, "the nested module's root")
 	}
 }
 
@@ -138,7 +146,7 @@ func pack(t *testing.T, proxy, module, version, mod string, files []file) {
 
 // forget removes the version of all modules from the module cache.
 func forget(t *testing.T, cache, version string) {
-	for _, folder := range append([]string{""}, nested...) {
+	for _, folder := range append([]string{""}, published...) {
 		require.NoError(t, os.RemoveAll(filepath.Join(cache, path.Join(module, folder)+"@"+version)))
 	}
 	require.NoError(t, os.RemoveAll(filepath.Join(cache, "cache/download", module)))

@@ -67,6 +67,9 @@ func (r *release) api() (string, error) {
 	}
 	var broken []string
 	for _, m := range r.modules {
+		if strings.HasPrefix(m.folder, "examples/") {
+			continue // a program
+		}
 		if _, err := os.Stat(filepath.Join(before, m.folder, "go.mod")); err != nil {
 			continue // it was no module then
 		}
@@ -119,7 +122,7 @@ func (r *release) changes(before, now string, m module) (broken []string, err er
 
 // exported are the packages of a module that users can import, by their paths.
 func (r *release) exported(dir string, m module) (map[string]*types.Package, error) {
-	cfg := &packages.Config{Dir: dir, Env: append(os.Environ(), "GOWORK="+r.workspace(m.folder)),
+	cfg := &packages.Config{Dir: dir, Env: append(os.Environ(), "GOWORK=off"),
 		Mode: packages.NeedName | packages.NeedTypes | packages.NeedImports | packages.NeedDeps}
 	loaded, err := packages.Load(cfg, "./...")
 	if err != nil {

@@ -50,6 +50,7 @@ type release struct {
 	out                io.Writer
 
 	modules []module // the root is the first one
+	scratch string   // a folder for files that are not needed afterwards
 }
 
 // module is one that users get, with a tag of its own.
@@ -71,6 +72,11 @@ func (r *release) run() error {
 	if err := r.load(); err != nil {
 		return err
 	}
+	var err error
+	if r.scratch, err = os.MkdirTemp("", "release"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(r.scratch)
 	var failed []error
 	for _, c := range checks {
 		said, err := c.run(r)
@@ -141,6 +147,11 @@ func (r *release) prepare() error {
 	if err := r.load(); err != nil {
 		return err
 	}
+	var err error
+	if r.scratch, err = os.MkdirTemp("", "release"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(r.scratch)
 	for _, m := range r.modules[1:] {
 		for _, other := range r.modules {
 			if requires(m, other) == "" {
@@ -171,7 +182,19 @@ func (r *release) git(args ...string) (string, error) { return r.command(".", "g
 func (r *release) command(folder, name string, args ...string) (string, error) {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = filepath.Join(r.dir, folder)
-	cmd.Env = append(os.Environ(), "GOWORK="+r.workspace(folder))
+	cmd.Env = append(os.Environ(), "GOWORK=off")
+	for _, m := range r.modules {
+		if m.folder != folder {
+			continue
+		}
+		flags, err := r.flags(m)
+		if err != nil {
+			return "", err
+		}
+		if flags != "" {
+			cmd.Env = append(cmd.Env, "GOFLAGS="+flags)
+		}
+	}
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -181,14 +204,29 @@ func (r *release) command(folder, name string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// workspace is the go.work beside a module that has no replace directive for the root, as its copies must not; "off":
-// there is none.
-func (r *release) workspace(folder string) string {
-	file, err := filepath.Abs(filepath.Join(r.dir, folder+".work"))
-	if _, err2 := os.Stat(file); folder == "." || err != nil || err2 != nil {
-		return "off"
+// flags are those of the go command for a module that has no replace directive for the root, as its copies must not have
+// one: they name another go.mod, which has.
+func (r *release) flags(m module) (string, error) {
+	root := r.modules[0].file.Module.Mod.Path
+	for _, replace := range m.file.Replace {
+		if replace.Old.Path == root {
+			return "", nil
+		}
 	}
-	return file
+	if requires(m, r.modules[0]) == "" {
+		return "", nil
+	}
+	here, err := filepath.Abs(r.dir)
+	if err != nil {
+		return "", err
+	}
+	folder := filepath.Join(here, m.folder)
+	mod, err1 := os.ReadFile(filepath.Join(folder, "go.mod"))
+	sum, err2 := os.ReadFile(filepath.Join(folder, "go.sum"))
+	with := filepath.Join(r.scratch, strings.ReplaceAll(m.folder, "/", "-"))
+	err3 := os.WriteFile(with+".mod", fmt.Appendf(mod, "\nreplace %s => %s\n", root, here), 0o644)
+	err4 := os.WriteFile(with+".sum", sum, 0o644)
+	return "-modfile=" + with + ".mod", errors.Join(err1, err2, err3, err4)
 }
 
 // tool runs a tool of internal/tools.

@@ -14,10 +14,14 @@ import (
 func repository(t *testing.T) (dir string) {
 	dir = t.TempDir()
 	for name, text := range map[string]string{
-		"go.mod":                   "module example.com/m\n\ngo 1.26.0\n",
-		"m.go":                     "// Package m is one.\npackage m\n\n// F is exported.\nfunc F() {}\n\n// G is, too.\nfunc G() {}\n",
-		"nested/go.mod":            "module example.com/m/nested\n\ngo 1.26.0\n\nrequire example.com/m v0.1.0\n\nreplace example.com/m => ../\n",
-		"nested/n.go":              "// Package nested is another one.\npackage nested\n\nimport \"example.com/m\"\n\n// N is exported.\nfunc N() { m.F() }\n",
+		"go.mod":                 "module example.com/m\n\ngo 1.26.0\n",
+		"m.go":                   "// Package m is one.\npackage m\n\n// F is exported.\nfunc F() {}\n\n// G is, too.\nfunc G() {}\n",
+		"nested/go.mod":          "module example.com/m/nested\n\ngo 1.26.0\n\nrequire example.com/m v0.1.0\n\nreplace example.com/m => ../\n",
+		"nested/n.go":            "// Package nested is another one.\npackage nested\n\nimport \"example.com/m\"\n\n// N is exported.\nfunc N() { m.F() }\n",
+		"examples/copied/go.mod": "module example.com/m/examples/copied\n\ngo 1.26.0\n\nrequire example.com/m v0.1.0\n",
+		"examples/copied/go.sum": "",
+		"examples/copied/main.go": "// Command copied has no replace directive.\npackage main\n\nimport \"example.com/m\"\n\n" +
+			"func main() { m.F() }\n",
 		".github/CHANGELOG.md":     "# Changelog\n\n## v0.1.0 - 2026-11-25\n\nThe first one.\n",
 		"internal/house/h_test.go": "package house\n\nimport \"testing\"\n\nfunc TestEveryPackageHasAnExample(t *testing.T) {}\n",
 		"LICENSE":                  apache(t),
@@ -134,11 +138,12 @@ func TestVersionsFollowEachOther(t *testing.T) {
 	dir := repository(t)
 	said, err := attempt(t, dir, "v0.1.0")
 	require.NoError(t, err, said)
-	require.Equal(t, "nested/v0.1.0\nv0.1.0\n", git(t, dir, "tag", "--list"))
+	require.Equal(t, "examples/copied/v0.1.0\nnested/v0.1.0\nv0.1.0\n", git(t, dir, "tag", "--list"))
 
 	next := func(before, version, text string) {
 		replace(t, dir, changelogFile, "# Changelog\n", "# Changelog\n\n## "+version+"\n\n"+text+"\n")
 		replace(t, dir, "nested/go.mod", before, version)
+		replace(t, dir, "examples/copied/go.mod", before, version)
 		commit(t, dir)
 	}
 	replace(t, dir, "m.go", "\n// G is, too.\nfunc G() {}\n", "")
