@@ -59,9 +59,9 @@
 // when an API server reads them from its storage.
 //
 // When a CustomResourceDefinition changes, which a new CA does to it, the API server fills its cache of that resource
-// anew and converts each object again. Until it has, it answers lists and watches with 429: for some 40 s if there are
-// 10,000 objects. That happens two or three times in the life of a CA; a new leaf changes nothing there. So
-// Lifetimes.CA should be long.
+// anew and converts each object again, one after the other. Until it has, it answers lists and watches with 429: for a
+// minute if there are 10,000 objects on a machine with two cores. GETs and writes go on. That happens two or three
+// times in the life of a CA; a new leaf changes nothing there. So Lifetimes.CA should be long.
 //
 // # Storage migration
 //

@@ -84,7 +84,8 @@ func (r *release) api() (string, error) {
 	}
 	var unsaid []string
 	for _, change := range broken {
-		if name, _, _ := strings.Cut(change, ": "); !strings.Contains(section, name[strings.LastIndexAny(name, ".)")+1:]) {
+		name, _, _ := strings.Cut(change, ": ")
+		if !strings.Contains(section, name[strings.LastIndexAny(name, ".)")+1:]) {
 			unsaid = append(unsaid, change)
 		}
 	}

@@ -111,8 +111,8 @@ func (r *release) nested() (string, error) {
 	for _, m := range r.modules[1:] {
 		for _, other := range r.modules {
 			if is := requires(m, other); is != "" && is != r.version {
-				errs = append(errs, fmt.Errorf("%s requires %s %s, and not %s", m.folder, other.file.Module.Mod.Path, is,
-					r.version))
+				errs = append(errs, fmt.Errorf("%s requires %s %s, and not %s", m.folder,
+					other.file.Module.Mod.Path, is, r.version))
 			}
 		}
 		if requires(m, r.modules[0]) == "" {

@@ -204,8 +204,8 @@ func (r *release) command(folder, name string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// flags are those of the go command for a module that has no replace directive for the root, as its copies must not have
-// one: they name another go.mod, which has.
+// flags are those of the go command for a module that has no replace directive for the root, as its copies must not
+// have one: they name another go.mod, which has.
 func (r *release) flags(m module) (string, error) {
 	root := r.modules[0].file.Module.Mod.Path
 	for _, replace := range m.file.Replace {

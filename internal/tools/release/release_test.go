@@ -14,18 +14,21 @@ import (
 func repository(t *testing.T) (dir string) {
 	dir = t.TempDir()
 	for name, text := range map[string]string{
-		"go.mod":                 "module example.com/m\n\ngo 1.26.0\n",
-		"m.go":                   "// Package m is one.\npackage m\n\n// F is exported.\nfunc F() {}\n\n// G is, too.\nfunc G() {}\n",
-		"nested/go.mod":          "module example.com/m/nested\n\ngo 1.26.0\n\nrequire example.com/m v0.1.0\n\nreplace example.com/m => ../\n",
-		"nested/n.go":            "// Package nested is another one.\npackage nested\n\nimport \"example.com/m\"\n\n// N is exported.\nfunc N() { m.F() }\n",
+		"go.mod": "module example.com/m\n\ngo 1.26.0\n",
+		"m.go":   "// Package m is one.\npackage m\n\n// F is exported.\nfunc F() {}\n\n// G is, too.\nfunc G() {}\n",
+		"nested/go.mod": "module example.com/m/nested\n\ngo 1.26.0\n\nrequire example.com/m v0.1.0\n\n" +
+			"replace example.com/m => ../\n",
+		"nested/n.go": "// Package nested is another one.\npackage nested\n\nimport \"example.com/m\"\n\n" +
+			"// N is exported.\nfunc N() { m.F() }\n",
 		"examples/copied/go.mod": "module example.com/m/examples/copied\n\ngo 1.26.0\n\nrequire example.com/m v0.1.0\n",
 		"examples/copied/go.sum": "",
-		"examples/copied/main.go": "// Command copied has no replace directive.\npackage main\n\nimport \"example.com/m\"\n\n" +
-			"func main() { m.F() }\n",
-		".github/CHANGELOG.md":     "# Changelog\n\n## v0.1.0 - 2026-11-25\n\nThe first one.\n",
-		"internal/house/h_test.go": "package house\n\nimport \"testing\"\n\nfunc TestEveryPackageHasAnExample(t *testing.T) {}\n",
-		"LICENSE":                  apache(t),
-		".gitignore":               ".build\n",
+		"examples/copied/main.go": "// Command copied has no replace directive.\npackage main\n\n" +
+			"import \"example.com/m\"\n\nfunc main() { m.F() }\n",
+		".github/CHANGELOG.md": "# Changelog\n\n## v0.1.0 - 2026-11-25\n\nThe first one.\n",
+		"internal/house/h_test.go": "package house\n\nimport \"testing\"\n\n" +
+			"func TestEveryPackageHasAnExample(t *testing.T) {}\n",
+		"LICENSE":    apache(t),
+		".gitignore": ".build\n",
 	} {
 		write(t, dir, name, text)
 	}
@@ -118,7 +121,8 @@ func TestEachBreakIsRefused(t *testing.T) {
 			replace(t, dir, "internal/house/h_test.go", "{}", "{ t.Fail() }")
 			commit(t, dir)
 		}, "EveryPackageHasAnExample"},
-		"a tag that is there": {func(dir string) { git(t, dir, "tag", "nested/v0.1.0") }, "the tag nested/v0.1.0 is there"},
+		"a tag that is there": {func(dir string) { git(t, dir, "tag", "nested/v0.1.0") },
+			"the tag nested/v0.1.0 is there"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := repository(t)
