@@ -221,7 +221,7 @@ func TestResyncEvery(t *testing.T) {
 		for _, name := range []string{"a", "b", "c"} {
 			api.Create(configMap(name))
 		}
-		c := newController(t, keys(log), Options{ResyncEvery: time.Minute})
+		c := newController(t, noting(log), Options{ResyncEvery: time.Minute})
 		inf := newMaps(t, api)
 		For(c, inf, func(*corev1.ConfigMap, *corev1.ConfigMap) bool { return false })
 		Watches(c, inf, func(*corev1.ConfigMap) []Key { return []Key{{Name: "watched"}} },
@@ -256,11 +256,11 @@ func TestAResyncIsNoHurry(t *testing.T) {
 }
 
 func TestOptionsOfTheQueueAreChecked(t *testing.T) {
-	_, err := NewController("c", keys(&journal{}), Options{MaxOvertaken: -1, ResyncEvery: time.Millisecond})
+	_, err := NewController("c", noting(&journal{}), Options{MaxOvertaken: -1, ResyncEvery: time.Millisecond})
 	require.ErrorContains(t, err, "Options.MaxOvertaken is -1")
 	require.ErrorContains(t, err, "Options.ResyncEvery is 1ms")
 	// The lowest priority stays the lowest.
-	c := newController(t, keys(&journal{}), Options{Priority: func(Key) workqueue.Priority { return -128 }})
+	c := newController(t, noting(&journal{}), Options{Priority: func(Key) workqueue.Priority { return -128 }})
 	c.add(Key{Name: "a"}, true)
 	require.EqualValues(t, -128, c.queue.Snapshot()[0].Priority)
 }

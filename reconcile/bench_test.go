@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
@@ -89,13 +90,13 @@ func BenchmarkNaming(b *testing.B) {
 // it settles one.
 func BenchmarkReached(b *testing.B) {
 	const debts = 50_000
-	for _, keys := range []int{1, debts} {
-		b.Run(fmt.Sprintf("%d keys", keys), func(b *testing.B) {
-			l := newLedger(func(Key) {}, func(Key, status.Wait) {})
+	for _, owners := range []int{1, debts} {
+		b.Run(fmt.Sprintf("%d keys", owners), func(b *testing.B) {
+			l := newLedger(keys.New(false, -1, resourceOf), func(Key) {}, func(Key, status.Wait) {})
 			pods := listing(l, &still{})
 			owe := func(version int) {
 				w := podWrite(fmt.Sprint("pod-", version), fmt.Sprint(version), false)
-				owing(Key{Name: fmt.Sprint("key-", version%keys)}, l).wrote(klog.Background(), w)
+				owing(Key{Name: fmt.Sprint("key-", version%owners)}, l).wrote(klog.Background(), w)
 			}
 			const first = 100
 			for i := range debts {

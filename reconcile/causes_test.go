@@ -12,8 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
-
-	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 func TestCausesTellWhoHasNamedTheKey(t *testing.T) {
@@ -60,7 +58,7 @@ func TestCausesTellWhoHasNamedTheKey(t *testing.T) {
 		require.Equal(t, []string{"[] +0"}, taken(&log), "it came back by itself")
 		c.Enqueue(parent)
 		require.Equal(t, []string{"[Enqueue] +0"}, taken(&log))
-		requireOnlyRecords(t, c.history)
+		require.Zero(t, c.keys.Busy())
 	})
 	causes, more := Causes(t.Context())
 	require.Empty(t, causes)
@@ -76,23 +74,6 @@ func TestCausesAreThoseOfTheCallThatGoesOn(t *testing.T) {
 			require.Empty(t, causes)
 			require.Zero(t, more)
 		}
-	})
-}
-
-func TestCausesSayWhen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var cs causes
-		began := time.Now()
-		cs.add("For x", parent, "1", began.UnixNano())
-		cs.add("For x", parent, "2", began.Add(time.Minute).UnixNano())
-		require.Equal(t, []status.Cause{{Source: "For x", Namespace: parent.Namespace, Name: parent.Name,
-			ResourceVersion: "2", Count: 2, First: began.Local(),
-			Last: began.Add(time.Minute).Local()}}, cs.list())
-		for i := range 5 {
-			cs.add(fmt.Sprint("source ", i), parent, "", 0)
-		}
-		require.Equal(t, "[For x default/parent@2 (2 times) source 0 default/parent source 1 default/parent source "+
-			"2 default/parent] and 2 more", cs.String())
 	})
 }
 
@@ -121,32 +102,4 @@ func TestALineOfTheLogKeepsTheCausesOfItsRun(t *testing.T) {
 	require.Len(t, lines, 2)
 	require.Contains(t, fmt.Sprint(lines[0]...), "Owns a")
 	require.Contains(t, fmt.Sprint(lines[1]...), "Owns b")
-}
-
-// BenchmarkNote is what it costs to name a key: one that waits, and one that is reconciled each time, its begin and end
-// included.
-func BenchmarkNote(b *testing.B) {
-	t := newKeyHistory(false, defaultHistory)
-	keys := make([]Key, 10_000)
-	for i := range keys {
-		keys[i] = Key{Namespace: "default", Name: fmt.Sprint("object-", i)}
-	}
-	b.Run("waiting", func(b *testing.B) {
-		for i := 0; b.Loop(); i++ {
-			t.recordCause(keys[i%len(keys)], "For objects", keys[i%len(keys)], "7",
-				sighting{writeID: writeID{"u", "7"}})
-		}
-		b.ReportAllocs()
-	})
-	b.Run("reconciled", func(b *testing.B) {
-		w := &worker{}
-		for i := 0; b.Loop(); i++ {
-			k := keys[i%len(keys)]
-			t.recordCause(k, "For objects", k, "7", sighting{writeID: writeID{"u", "7"}})
-			r := &run{worker: w, key: k}
-			t.beginRun(r)
-			t.endRun(r, outcome{}, "success", time.Now())
-		}
-		b.ReportAllocs()
-	})
 }

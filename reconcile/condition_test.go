@@ -24,7 +24,7 @@ func TestConditionsSayWhichUpdatesNameAKey(t *testing.T) {
 			log.note("%s invalid at %s: %s", key, why.Object.ResourceVersion, why)
 			return Result{}, nil
 		}
-		c := newController(t, keys(log), Options{Invalid: invalid})
+		c := newController(t, noting(log), Options{Invalid: invalid})
 		inf := newMaps(t, api)
 		For(c, inf, GenerationChanged, LabelsChanged, func(_, now *corev1.ConfigMap) bool {
 			if odd && now.Data["how"] == "panic" {
@@ -104,7 +104,7 @@ func TestAConditionHidesNoWriteFromTheLedger(t *testing.T) {
 }
 
 func TestANilConditionIsAMistake(t *testing.T) {
-	c := newController(t, keys(&journal{}), Options{})
+	c := newController(t, noting(&journal{}), Options{})
 	For(c, newMaps(t, newMapAPI()), nil)
 	_, err := NewManager(ManagerOptions{Controllers: []*Controller{c}})
 	require.ErrorContains(t, err, `For: a condition is nil`)

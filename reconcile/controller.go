@@ -13,6 +13,7 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/kube"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 	"github.com/thermostat-go/thermostat/workqueue"
 )
@@ -86,12 +87,11 @@ type Controller struct {
 	priority    func(Key) workqueue.Priority                                       // nil: 0 for all keys
 	queue       *workqueue.Queue[Key]
 	ledger      *ledger
-	history     *keyHistory
-	refusals    refusals
+	keys        *keys.Table
+	errorTexts  bool // whether records have the texts of errors; set by NewManager
 	recorder    Recorder
 	onRun       func(controller string, key Key, run status.Run) // nil: nobody is told
 	stuck       stuckCalls
-	paused      pausedKeys
 
 	// Changed by For and its like, and by NewManager, in one goroutine; not after that.
 	sources  []source
@@ -99,6 +99,9 @@ type Controller struct {
 	mistakes []error
 	manager  *Manager // nil until NewManager; then no more sources can be added
 }
+
+// defaultHistory is how many runs a controller remembers.
+const defaultHistory = 10_000
 
 // NewController makes a controller. Its name stands in logs, errors and metrics. The error joins every mistake in the
 // arguments.
@@ -116,7 +119,7 @@ func NewController(name string, r Reconciler, opts Options) (*Controller, error)
 	}
 	c := &Controller{
 		name: name, reconciler: r, workers: cmp.Or(opts.Workers, 1), timeout: cmp.Or(opts.Timeout, 2*time.Minute),
-		history:  newKeyHistory(opts.AllowHotLoops, cmp.Or(opts.History, defaultHistory)),
+		keys:     keys.New(opts.AllowHotLoops, cmp.Or(opts.History, defaultHistory), resourceOf),
 		priority: opts.Priority, onRun: opts.OnRun, invalid: opts.Invalid, resyncEvery: opts.ResyncEvery,
 	}
 	recorder := &struct{ Recorder }{noRecorder{}}
@@ -130,7 +133,7 @@ func NewController(name string, r Reconciler, opts Options) (*Controller, error)
 	if c.queue, err = workqueue.New(queue); err != nil {
 		return nil, fmt.Errorf("NewController %q: %w", name, err)
 	}
-	c.ledger = newLedger(func(key Key) { c.add(key, false) }, c.unparked)
+	c.ledger = newLedger(c.keys, func(key Key) { c.add(key, false) }, c.unparked)
 	if opts.Metrics != nil { // last, for Stats may be called from now on
 		if recorder.Recorder = opts.Metrics.Controller(name, c.Stats); kube.IsNil(recorder.Recorder) {
 			return nil, fmt.Errorf("NewController %q: Options.Metrics has returned no Recorder", name)
@@ -176,8 +179,28 @@ func (c *Controller) Enqueue(key Key) { c.enqueueFor(key, "Enqueue") }
 
 // enqueueFor adds a key that a source without objects has named.
 func (c *Controller) enqueueFor(key Key, source string) {
-	c.history.recordCause(key, source, Key{}, "", sighting{})
+	c.keys.Named(key, source, Key{}, "", keys.Sighting{})
 	c.add(key, false)
+}
+
+// Pause keeps a key from being reconciled until [Controller.Resume] is called for it. It reports whether the key was
+// not paused already. A call that goes on is not disturbed. What names the key meanwhile is remembered as it always is:
+// the key waits, holds no worker, and runs once when it is resumed. Its delays end as if it were not paused.
+//
+// A pause is of this process and this controller: it is not in the cluster. It ends with the process, and the next
+// leader does not know of it. The key need not exist.
+func (c *Controller) Pause(key Key) bool {
+	return c.keys.Hold(key, status.Wait{For: status.WaitPaused, From: time.Now()})
+}
+
+// Resume ends the pause of a key, and reports whether there was one. If the key has been due meanwhile, it is
+// reconciled as soon as a worker is free.
+func (c *Controller) Resume(key Key) bool {
+	_, held, due := c.keys.Free(key, status.WaitPaused)
+	if due {
+		c.add(key, false)
+	}
+	return held
 }
 
 // Background is how much lower the priority of a key is that only the first list of an informer has named, or a resync:
@@ -199,7 +222,6 @@ func (c *Controller) add(key Key, background bool) {
 // unparked queues a key that is no longer parked, before it tells anybody.
 func (c *Controller) unparked(key Key, wait status.Wait) {
 	parked := wait.To.Sub(wait.From)
-	c.history.heldBack(key, wait)
 	c.add(key, false)
 	c.recorder.Parked(parked)
 	klog.Background().V(4).Info("No longer parked", "controller", c.name, "key", key, "for", parked)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
@@ -24,15 +25,15 @@ func TestAnObjectIsGoneAlthoughTheCacheShowsALaterState(t *testing.T) {
 			owing(parent, l).wrote(klog.Background(), newWrite(to, http.MethodPatch, 200, o))
 		},
 		"reported": func(l *ledger, o metadata) {
-			c := newController(t, keys(&journal{}), Options{})
+			c := newController(t, noting(&journal{}), Options{})
 			c.ledger = l
 			w := newWorker(c, t.Context(), t.Context(), nil)
-			ctx := &run{worker: w, key: parent}
+			ctx := &run{Run: keys.Run{Key: parent, Turn: &w.turn}, worker: w}
 			require.NoError(t, report(ctx, l.caches[0].trackedInformer, &o.ObjectMeta, false))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLedger(func(Key) {}, func(Key, status.Wait) {})
+			l := newLedger(keys.New(false, -1, resourceOf), func(Key) {}, func(Key, status.Wait) {})
 			has, held := informer.Version{UID: "u", ResourceVersion: "5", Deleting: true}, true
 			pods := listing(l, &still{listed: 1, resourceVersion: "5",
 				version: func(Key) (informer.Version, bool) { return has, held }})
@@ -66,7 +67,7 @@ func TestAKeyWhoseWriteNoCacheHasShownRuns(t *testing.T) {
 	} {
 		for _, created := range []bool{true, false} {
 			ran, want := 0, runs.changed
-			l := newLedger(func(Key) { ran++ }, func(Key, status.Wait) {})
+			l := newLedger(keys.New(false, -1, resourceOf), func(Key) { ran++ }, func(Key, status.Wait) {})
 			pods := &still{listed: 1, resourceVersion: "5"}
 			c := l.cacheOf(pods)
 			c.learner = &learner{}
@@ -87,7 +88,7 @@ func TestAKeyWhoseWriteNoCacheHasShownRuns(t *testing.T) {
 // The cluster goes back to before a deletion that the cache has not shown: no event tells of that, either.
 func TestAKeyRunsWhenTheClusterHasGoneBackToBeforeItsDeletion(t *testing.T) {
 	ran := 0
-	l := newLedger(func(Key) { ran++ }, func(Key, status.Wait) {})
+	l := newLedger(keys.New(false, -1, resourceOf), func(Key) { ran++ }, func(Key, status.Wait) {})
 	pods := listing(l, &still{listed: 1, resourceVersion: "5", version: func(Key) (informer.Version, bool) {
 		return informer.Version{UID: "u", ResourceVersion: "4"}, true
 	}})
@@ -103,7 +104,7 @@ func TestAKeyRunsWhenTheClusterHasGoneBackToBeforeItsDeletion(t *testing.T) {
 func TestAKeyRunsIfItsWriteWasUndoneBeforeTheAnswer(t *testing.T) {
 	for holds, want := range map[bool][]Key{false: {parent}, true: nil} {
 		var named []Key
-		l := newLedger(func(key Key) { named = append(named, key) },
+		l := newLedger(keys.New(false, -1, resourceOf), func(key Key) { named = append(named, key) },
 			func(Key, status.Wait) { t.Error("it is not parked") })
 		listing(l, &still{listed: 1, resourceVersion: "9", version: func(key Key) (informer.Version, bool) {
 			if key.Name == "b" {
@@ -135,7 +136,7 @@ func TestHowLongADeletionMayTake(t *testing.T) {
 		"the cache does not hold it":             {false, "", unexpectedAfter},
 		"the cache does not hold it, as it lags": {false, "7", doubtAfter},
 	} {
-		l := newController(t, keys(&journal{}), Options{}).ledger
+		l := newController(t, noting(&journal{}), Options{}).ledger
 		listing(l, &still{listed: 1, version: func(Key) (informer.Version, bool) {
 			return informer.Version{UID: "u", ResourceVersion: "1"}, test.held
 		}})
@@ -151,7 +152,8 @@ func TestHowLongADeletionMayTake(t *testing.T) {
 // A parked key goes on when the cache is fresh again, be it by a mere bookmark.
 func TestAKeyGoesOnWhenTheCacheIsFreshAgain(t *testing.T) {
 	var woken []Key
-	l := newLedger(func(Key) {}, func(key Key, _ status.Wait) { woken = append(woken, key) })
+	l := newLedger(keys.New(false, -1, resourceOf), func(Key) {},
+		func(key Key, _ status.Wait) { woken = append(woken, key) })
 	pods := &doubtful{still: still{listed: 1}, err: informer.ErrStale}
 	l.cacheOf(pods).learner = &learner{}
 	require.True(t, l.park(parent))
@@ -172,7 +174,7 @@ func (d *doubtful) Fresh(string) error { return d.err }
 
 // What a key waits for is told up to a limit, and how much there is besides. Writes under way count as one.
 func TestWhatAParkedKeyWaitsForHasALimit(t *testing.T) {
-	l := newController(t, keys(&journal{}), Options{}).ledger
+	l := newController(t, noting(&journal{}), Options{}).ledger
 	listing(l, &still{listed: 1})
 	for i := range maxDebtsShown + 2 {
 		owing(parent, l).wrote(klog.Background(), podWrite(fmt.Sprint(i), "7", false))
@@ -181,8 +183,9 @@ func TestWhatAParkedKeyWaitsForHasALimit(t *testing.T) {
 		owing(parent, l).sends(target{host: "server", resource: "pods"})
 	}
 	require.True(t, l.park(parent))
-	require.Len(t, l.accounts[parent].parkedFor, maxDebtsShown)
-	require.Equal(t, 3, l.accounts[parent].moreDebts)
-	all, _ := l.owed(parent, false)
+	wait, _, _ := l.table.Free(parent, status.WaitParked)
+	require.Len(t, wait.Debts, maxDebtsShown)
+	require.Equal(t, 3, wait.MoreDebts)
+	all := l.owed(parent, false)
 	require.Len(t, all, maxDebtsShown+3)
 }

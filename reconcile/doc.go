@@ -82,7 +82,7 @@
 //   - A key that fails comes back after 5 ms, then 10 ms, and so on up to 1,000 s; success resets the delay
 //     (worker.finish). See [Reconciler] for the table.
 //   - A key in a hot loop is slowed down, and named in the log, after twenty repetitions: by 1 s and more, up to 5
-//     minutes (keyHistory.beginRun, countLastRun). In a hot loop only the key's own runs bring it up, and they repeat
+//     minutes (package internal/keys). In a hot loop only the key's own runs bring it up, and they repeat
 //     themselves: they write the same fields of the same objects again, delete what they created, or ask for a
 //     RequeueAfter below 100 ms. Or another writer undoes what the key writes, and it writes that again: that is
 //     noticed after about 32 writes, because fields are compared from the tenth on. To create objects, to delete them,
@@ -240,12 +240,11 @@
 //
 // # Reading order
 //
-// The way of a key: reconciler.go, source.go with references.go, condition.go and panicking.go, controller.go,
-// worker.go with retryafter.go and stuck.go, run.go. Own writes: clientconfig.go, track.go with request.go,
-// response.go, pace.go and leading.go; scope.go, debtor.go, debt.go, ledger.go with cache.go, relister.go. What a key
-// has done: causes.go, keyhistory.go, authorship.go, hotloop.go with recurrence.go, and package internal/diff. The
-// process: manager.go, runnable.go, campaign.go, handover.go, health.go, stats.go. What can be asked: inspect.go with
-// stage.go, runhistory.go, writerecord.go with changedpaths.go and updatepaths.go, usercode.go and pause.go; package
-// status has the types, and Why as text. Package objects, with a reading order of its own, comes last: the loop does
-// not need it, and most Reconcilers do.
+// The way of a key: reconciler.go, source.go with references.go, condition.go and panicking.go, controller.go, then
+// package internal/keys, which has the table of what is known of the keys; worker.go with stuck.go and usercode.go,
+// run.go. Own writes: clientconfig.go, track.go with request.go, response.go and leading.go; scope.go, debtor.go,
+// debt.go, ledger.go with cache.go, relister.go; writerecord.go with changedpaths.go and updatepaths.go, and package
+// internal/diff. The process: manager.go, runnable.go, campaign.go, handover.go, health.go. What can be asked:
+// stats.go, inspect.go with stage.go; package status has the types, and Why as text. Package objects, with a reading
+// order of its own, comes last: the loop does not need it, and most Reconcilers do.
 package reconcile

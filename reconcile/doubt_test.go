@@ -17,6 +17,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
@@ -39,7 +40,7 @@ func relisting(t *testing.T, l *ledger, ctx context.Context) (stop func()) {
 func TestTheRelisterSaysWhereKeysAreParked(t *testing.T) {
 	for namespace, where := range map[string]string{"": "", "default": ` "namespace"="default"`} {
 		synctest.Test(t, func(t *testing.T) {
-			l := newController(t, keys(&journal{}), Options{}).ledger
+			l := newController(t, noting(&journal{}), Options{}).ledger
 			pods := listing(l, &still{listed: 1})
 			l.reached(l.caches[0], namespace)
 			var lines []string
@@ -82,7 +83,7 @@ func said(l *ledger, d time.Duration) (lines []string) {
 // A server never answers, or answers late: the log says which key waits, and when that ends.
 func TestTheLogNamesEachKeyWhoseWriteIsNotAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLedger(func(Key) {}, func(Key, status.Wait) {})
+		l := newLedger(keys.New(false, -1, resourceOf), func(Key) {}, func(Key, status.Wait) {})
 		listing(l, &still{listed: 1})
 		one, two, running := Key{Name: "one"}, Key{Name: "two"}, Key{Name: "running"}
 		owing(one, l).sends(target{})
@@ -111,7 +112,7 @@ func TestTheLogNamesEachKeyWhoseWriteIsNotAnswered(t *testing.T) {
 // A write of a parked key is not answered quickly: that is not worth a line.
 func TestAWriteThatIsAnsweredSoonIsNotLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLedger(func(Key) {}, func(Key, status.Wait) {})
+		l := newLedger(keys.New(false, -1, resourceOf), func(Key) {}, func(Key, status.Wait) {})
 		listing(l, &still{listed: 1})
 		for range 3 {
 			owing(parent, l).sends(target{})
@@ -131,7 +132,7 @@ func (unreadable) Invalid(Key) error { return errors.New("cannot be taken") }
 // An object that the cache cannot take is the trouble of the key that wrote it: each is named, once.
 func TestTheLogNamesEachKeyWhoseObjectCannotBeTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLedger(func(Key) {}, func(Key, status.Wait) {})
+		l := newLedger(keys.New(false, -1, resourceOf), func(Key) {}, func(Key, status.Wait) {})
 		c := l.cacheOf(unreadable{&still{listed: 1}})
 		c.learner = &learner{}
 		c.learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/pods"}})
@@ -146,7 +147,7 @@ func TestTheLogNamesEachKeyWhoseObjectCannotBeTaken(t *testing.T) {
 func TestATroubleIsLoggedOnceAlthoughTheScopeChanges(t *testing.T) {
 	for _, end := range []string{"before", "after"} { // the trouble ends before the change, or after it
 		synctest.Test(t, func(t *testing.T) {
-			l := newLedger(func(Key) {}, func(Key, status.Wait) {})
+			l := newLedger(keys.New(false, -1, resourceOf), func(Key) {}, func(Key, status.Wait) {})
 			pods := listing(l, &still{listed: 1})
 			owing(parent, l).wrote(klog.Background(), podWrite("a", "7", false))
 			require.Equal(t, []string{string(cacheBehind) + " parent a"}, said(l, doubtAfter+time.Second))

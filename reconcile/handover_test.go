@@ -205,7 +205,7 @@ func TestTheLogTellsOfTheHandoverWhatAnOperatorNeeds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				api := newMapAPI()
 				children := newMaps(t, api)
-				c := newController(t, keys(&journal{}), Options{})
+				c := newController(t, noting(&journal{}), Options{})
 				DependsOn(c, children)
 				l := &lease{free: make(chan struct{}, 1)}
 				var lines journal
@@ -247,7 +247,7 @@ func TestAWordThatCannotBeReadIsNoWord(t *testing.T) {
 
 // TestWordsOfSeveralServersAreKeptApart has two caches of one resource, on servers of their own.
 func TestWordsOfSeveralServersAreKeptApart(t *testing.T) {
-	l := newController(t, keys(&journal{}), Options{}).ledger
+	l := newController(t, noting(&journal{}), Options{}).ledger
 	var pods []*still
 	for i, host := range []string{"a", "b"} {
 		pods = append(pods, &still{resourceVersion: fmt.Sprint(10 * (i + 1))})
@@ -273,7 +273,7 @@ func TestWordsOfSeveralServersAreKeptApart(t *testing.T) {
 func TestAnotherListWatchDoesNotMeanThatTheClusterHasGoneBack(t *testing.T) {
 	for from, to := range map[string]string{"/api/v1/pods": "/api/v1/namespaces/default/pods",
 		"/api/v1/namespaces/default/pods": "/api/v1/pods"} {
-		l := newController(t, keys(&journal{}), Options{}).ledger
+		l := newController(t, noting(&journal{}), Options{}).ledger
 		pods := &rescoped{still: still{resourceVersion: "5", listed: 4, begun: 4}, rewinds: 1}
 		c := l.cacheOf(pods)
 		c.learner = &learner{}
@@ -315,7 +315,7 @@ func (r *rescoped) ResourceVersion(namespace string) string {
 
 // What was written while one namespace was followed by itself is not forgotten when all of them are.
 func TestAWordOutlivesTheScope(t *testing.T) {
-	l := newController(t, keys(&journal{}), Options{}).ledger
+	l := newController(t, noting(&journal{}), Options{}).ledger
 	pods := &still{resourceVersion: "5"}
 	c := l.cacheOf(pods)
 	c.learner = &learner{}
@@ -335,7 +335,7 @@ func TestAWordOutlivesTheScope(t *testing.T) {
 // and waits for that in each.
 func TestAWordAboutTooManyNamespacesTellsThemNotApart(t *testing.T) {
 	for _, namespaces := range []int{500, 2000} { // and one of another resource
-		c := newController(t, keys(&journal{}), Options{})
+		c := newController(t, noting(&journal{}), Options{})
 		for range 2 { // caches of pods and configmaps
 			c.ledger.cacheOf(&still{resourceVersion: "5"}).learner = &learner{}
 		}
@@ -557,7 +557,7 @@ func TestWhatWroteAndDeletedTellIsHandedOver(t *testing.T) {
 
 // TestAWordForgetsWhatTheClusterHasGoneBackFrom: no cache will ever show it.
 func TestAWordForgetsWhatTheClusterHasGoneBackFrom(t *testing.T) {
-	l := newController(t, keys(&journal{}), Options{}).ledger
+	l := newController(t, noting(&journal{}), Options{}).ledger
 	pods := listing(l, &still{resourceVersion: "5"})
 	owing(parent, l).wrote(klog.Background(), podWrite("a", "7", false))
 	owing(parent, l).lostAnswer(klog.Background(), target{host: "server", resource: "pods", namespace: "default"})
@@ -575,7 +575,7 @@ func TestAWordForgetsWhatTheClusterHasGoneBackFrom(t *testing.T) {
 func TestAListThatHasShownItAllNeedNotBeRepeated(t *testing.T) {
 	word := handoverEntry{Host: "server", Resource: "pods", Listed: "5"}
 	for version, lists := range map[string]int{"4": 1, "5": 0, "6": 0} {
-		l := newController(t, keys(&journal{}), Options{}).ledger
+		l := newController(t, noting(&journal{}), Options{}).ledger
 		pods := listing(l, &still{resourceVersion: version})
 		settled := l.oweHandover([]handoverEntry{word}, make([]bool, 1))
 		require.Equal(t, lists, pods.relists, version)
@@ -617,7 +617,7 @@ func TestAListCoversWhatHasNoVersion(t *testing.T) {
 	} {
 		for _, asked := range []bool{true, false} { // whether somebody asks for the handover meanwhile
 			t.Run(fmt.Sprint(name, ", asked: ", asked), func(t *testing.T) {
-				l := newController(t, keys(&journal{}), Options{}).ledger
+				l := newController(t, noting(&journal{}), Options{}).ledger
 				pods := newApart()
 				c := l.cacheOf(pods)
 				c.learner = &learner{}
@@ -653,7 +653,7 @@ func TestAListCoversWhatHasNoVersion(t *testing.T) {
 
 // The lists of single objects have no version in common.
 func TestNoListCoversWhatHasNoVersionOfManySingleObjects(t *testing.T) {
-	l := newController(t, keys(&journal{}), Options{}).ledger
+	l := newController(t, noting(&journal{}), Options{}).ledger
 	secrets := newApart()
 	c := l.cacheOf(secrets)
 	c.byName, c.learner = true, &learner{byName: true}
@@ -707,7 +707,7 @@ func TestAHandoverThatIsSettledAtTheLastMomentIsSettled(t *testing.T) {
 
 // A list that the handover asks for is not asked for a second time because it takes long.
 func TestALongListForAHandoverIsAskedForOnce(t *testing.T) {
-	l := newController(t, keys(&journal{}), Options{}).ledger
+	l := newController(t, noting(&journal{}), Options{}).ledger
 	pods := listing(l, &still{listed: 1, begun: 1})
 	require.NotNil(t, l.oweHandover([]handoverEntry{{Host: "server", Resource: "pods", Relist: true}}, make([]bool, 1)))
 	require.Equal(t, 1, pods.relists)
@@ -717,7 +717,7 @@ func TestALongListForAHandoverIsAskedForOnce(t *testing.T) {
 
 // TestAnInformerOfAnotherName may be the one that a word is about: those that are known by name only list anew.
 func TestAnInformerOfAnotherName(t *testing.T) {
-	c := newController(t, keys(&journal{}), Options{})
+	c := newController(t, noting(&journal{}), Options{})
 	c.ledger.cacheOf(&still{}).learner = &learner{}
 	m := &Manager{opts: ManagerOptions{Controllers: []*Controller{c}}}
 	known := []handoverEntry{{Informer: "still", ResourceVersion: "7"}}

@@ -12,11 +12,10 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/fakeapi"
-	"github.com/thermostat-go/thermostat/reconcile/internal/diff"
+	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
 )
 
 // stage is what the Reconciler of one parent has to work with: ConfigMaps, and ReplicaSets, whose fields are numbers.
@@ -197,7 +196,7 @@ func TestProgressIsNoCircle(t *testing.T) {
 				time.Sleep(24 * time.Hour)
 				synctest.Wait()
 				require.Equal(t, runs, s.runs(), "it was at its end")
-				requireOnlyRecords(t, s.history)
+				require.Zero(t, s.keys.Busy())
 			})
 		})
 	}
@@ -205,7 +204,7 @@ func TestProgressIsNoCircle(t *testing.T) {
 
 // TestAnApplyThatChangesNothingIsNoWrite asks again after a while, and writes what is there already.
 func TestAnApplyThatChangesNothingIsNoWrite(t *testing.T) {
-	for _, after := range []time.Duration{900 * time.Millisecond, hotFloor / 10} {
+	for _, after := range []time.Duration{900 * time.Millisecond, keys.HotFloor / 10} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newStage(t, 1, Options{}, func(ctx context.Context, s *stage) (Result, error) {
 				return Result{RequeueAfter: after}, Wrote(ctx, s.mapCache, s.maps.Objects()[0])
@@ -224,7 +223,7 @@ func TestAnApplyThatChangesNothingIsNoWrite(t *testing.T) {
 		})
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		require.InDelta(t, 600+hotAfter+2, s.runs(), 2,
+		require.InDelta(t, 600+keys.HotAfter+2, s.runs(), 2,
 			"who asks for more at once gets it once in a second, not more rarely")
 	})
 }
@@ -271,7 +270,7 @@ func TestTwoWritersThatUndoEachOtherAreSlowedDown(t *testing.T) {
 		d := newDuel(t)
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		require.Less(t, max(d.runs()[0], d.runs()[1]), 20*hotAfter,
+		require.Less(t, max(d.runs()[0], d.runs()[1]), 20*keys.HotAfter,
 			"both had a free hand at first, each with a look at its own writes")
 		before := d.runs()
 		time.Sleep(time.Hour)
@@ -314,7 +313,7 @@ func TestAUserWhoGoesBackAndForthIsNoRival(t *testing.T) {
 			}
 			return Result{}, nil
 		})
-		for i := range 10 * hotAfter {
+		for i := range 10 * keys.HotAfter {
 			c.api.Update("default", "a", func(m *corev1.ConfigMap) {
 				m.Labels = map[string]string{"want": fmt.Sprint(
 					i % 2)}
@@ -331,7 +330,7 @@ func TestSomebodyWhoUndoesAWriteNowAndThenIsNoRival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDuel(t)
 		d.given.Store(true)
-		for range 10 * hotAfter {
+		for range 10 * keys.HotAfter {
 			d.api.Update("default", "a", func(m *corev1.ConfigMap) { m.Data = map[string]string{"pet": "fish"} })
 			synctest.Wait()
 			require.Equal(t, "cat", d.api.Objects()[0].Data["pet"])
@@ -349,16 +348,16 @@ func TestCirclesOfManyKindsAreFound(t *testing.T) {
 	}{
 		"a value goes back and forth": {turn: func(ctx context.Context, s *stage) (Result, error) {
 			return Result{}, s.scale(ctx, "new", int32(1-2*(s.runs()%2)))
-		}, runs: hotAfter + 5},
+		}, runs: keys.HotAfter + 5},
 		"a number that rises without end": {turn: func(ctx context.Context, s *stage) (Result, error) {
 			return Result{}, s.scale(ctx, "new", 1)
-		}, runs: maxRises + 2*hotAfter},
+		}, runs: keys.MaxRises + 2*keys.HotAfter},
 		"a number that falls below zero": {turn: func(ctx context.Context, s *stage) (Result, error) {
 			return Result{}, s.scale(ctx, "old", -1)
-		}, runs: 60 + 2*hotAfter},
+		}, runs: 60 + 2*keys.HotAfter},
 		"a write that changes nothing but the version": {turn: func(ctx context.Context, s *stage) (Result, error) {
 			return Result{}, s.scale(ctx, "new", 0)
-		}, runs: hotAfter + 5},
+		}, runs: keys.HotAfter + 5},
 		"a hundred objects in each run": {turn: func(ctx context.Context, s *stage) (Result, error) {
 			for _, o := range s.maps.Objects() {
 				if err := Wrote(ctx, s.mapCache, s.maps.Update(o.Namespace, o.Name, func(m *corev1.ConfigMap) {
@@ -368,7 +367,7 @@ func TestCirclesOfManyKindsAreFound(t *testing.T) {
 				}
 			}
 			return Result{}, nil
-		}, runs: hotAfter + 10},
+		}, runs: keys.HotAfter + 10},
 		"an object, made in one run and deleted in the next": {turn: func(ctx context.Context, s *stage) (Result,
 			error) {
 			if o, ok := s.mapCache.Get(Key{Namespace: "default", Name: "child"}); ok {
@@ -376,7 +375,7 @@ func TestCirclesOfManyKindsAreFound(t *testing.T) {
 				return Result{}, Deleted(ctx, s.mapCache, o)
 			}
 			return Result{}, Wrote(ctx, s.mapCache, s.maps.Create(configMap("child")))
-		}, runs: 2*hotAfter + 5},
+		}, runs: 2*keys.HotAfter + 5},
 		"a field with ever new names": {turn: func(ctx context.Context, s *stage) (Result, error) {
 			return Result{}, Wrote(ctx, s.setCache, s.sets.Update("default", "new", func(set *appsv1.ReplicaSet) {
 				set.Annotations = map[string]string{fmt.Sprint("at-", s.runs()): "x"}
@@ -414,57 +413,4 @@ func TestCirclesMayBeAllowed(t *testing.T) {
 		require.Less(t, time.Since(began), time.Second)
 		require.Zero(t, s.Stats().HotLoops)
 	})
-}
-
-// TestWhatCannotBeJudgedIsSomebodyElses lets more changes name a key in a run than its end can judge, all of them its
-// own but for the last one, which must bring the key up.
-func TestWhatCannotBeJudgedIsSomebodyElses(t *testing.T) {
-	for name, stranger := range map[string]bool{"all are its own": false, "one is not": true} {
-		synctest.Test(t, func(t *testing.T) {
-			tr := newKeyHistory(false, defaultHistory)
-			r := &run{worker: &worker{began: time.Now()}, key: parent}
-			tr.recordCause(parent, "For x", parent, "", sighting{})
-			require.Zero(t, tr.beginRun(r))
-			write := func(i int) writeID { return writeID{"u", fmt.Sprint(i)} }
-			for i := range maxUndecided {
-				tr.recordCause(parent, "For x", parent, "", sighting{writeID: write(i)})
-			}
-			if stranger {
-				tr.recordCause(parent, "For x", parent, "", sighting{writeID: writeID{"stranger", "1"}})
-			}
-			for i := range maxUndecided {
-				r.remembers("u", write(i).resourceVersion, false)
-			}
-			r.end()
-			tr.endRun(r, outcome{}, "success", time.Now())
-			require.Equal(t, stranger, tr.keys[parent].othersActed, name)
-		})
-	}
-}
-
-// TestWhatIsKnownOfCirclesHasALimit lets one key write a new object in each of many runs, and somebody else touch it.
-func TestWhatIsKnownOfCirclesHasALimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tr := newKeyHistory(false, defaultHistory)
-		for i := range 5 * maxContested {
-			r := &run{worker: &worker{began: time.Now()}, key: parent}
-			tr.recordCause(parent, "For x", parent, "", sighting{writeID: writeID{types.UID(fmt.Sprint(i - 1)), "1"}})
-			require.Zero(t, tr.beginRun(r))
-			r.remembers(types.UID(fmt.Sprint(i)), "1", false)
-			r.end()
-			tr.endRun(r, outcome{kind: doneAfter, after: 1}, "requeue_after", time.Now())
-		}
-		require.Len(t, tr.keys, 1)
-		require.LessOrEqual(t, len(tr.keys[parent].stats.written), maxWrittenObjects)
-		require.Len(t, tr.contested.byUID, maxContested)
-		require.Len(t, tr.contested.ring, maxContested)
-	})
-	tr, r := &writtenObject{}, &contestedObject{}
-	for i := range 100 {
-		changes := []diff.Change{{Path: uint64(i), Now: 1}}
-		tr.addChanges(changes)
-		r.ownChanges(changes)
-	}
-	require.Len(t, tr.fields, maxFieldsKept)
-	require.Len(t, r.fields, maxFieldsKept)
 }

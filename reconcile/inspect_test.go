@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
@@ -94,25 +95,6 @@ func TestAPausedKeyWaits(t *testing.T) {
 	})
 }
 
-// A run that found nothing to do is not kept beside another one of that kind.
-func TestAQuietRun(t *testing.T) {
-	waits := make([]status.Wait, 2)
-	for name, test := range map[string]struct {
-		run   status.Run
-		quiet bool
-	}{
-		"it did nothing":                   {status.Run{}, true},
-		"it was nearly slow":               {status.Run{Took: slowRun - 1}, true},
-		"it was slow":                      {status.Run{Took: slowRun}, false},
-		"it waited for a worker":           {status.Run{Waits: waits[:1]}, true},
-		"it waited for something else too": {status.Run{Waits: waits}, false},
-		"it wrote":                         {status.Run{Writes: make([]status.Write, 1)}, false},
-		"it failed":                        {status.Run{Error: &status.Error{}}, false},
-	} {
-		require.Equal(t, test.quiet, quietRun(&test.run), name)
-	}
-}
-
 // TestAKeyWaitsForAWorker that another key keeps busy.
 func TestAKeyWaitsForAWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -132,7 +114,7 @@ func TestAKeyWaitsForAWorker(t *testing.T) {
 		c.Enqueue(parent)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		require.Equal(t, []status.Wait{{For: status.WaitQueue, From: began, To: began.Add(2 * time.Second), Priority: 0}},
+		require.Equal(t, []status.Wait{{For: status.WaitQueue, From: began, To: began.Add(2 * time.Second)}},
 			c.InspectKey(parent).Runs[0].Waits)
 	})
 }
@@ -159,16 +141,14 @@ func TestTheHistoryIsBounded(t *testing.T) {
 		require.Equal(t, status.KeyFailed, c.InspectKey(Key{Namespace: "final", Name: "x"}).State,
 			"why it rests stays known")
 		require.Equal(t, 1, c.Inspect().Failed)
-		h := c.history
-		require.Len(t, h.keys, h.past.byAge.Len()+h.past.last.Len())
-		require.Equal(t, 20, h.past.full)
+		require.Zero(t, c.keys.Busy())
 	})
 }
 
 // TestTheFirstOfManyFailuresStays fails more often than runs of a key are remembered, succeeds, and fails again.
 func TestTheFirstOfManyFailuresStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		runs, failing := 0, 1+2*maxRunsOfKey
+		runs, failing := 0, 1+2*keys.MaxRunsOfKey
 		c := newController(t, func(context.Context, Key) (Result, error) {
 			if runs++; runs == failing {
 				return Result{}, nil
@@ -180,19 +160,19 @@ func TestTheFirstOfManyFailuresStays(t *testing.T) {
 		c.Enqueue(parent)
 		time.Sleep(time.Duration(failing-2)*time.Minute + time.Second)
 		remembered := c.InspectKey(parent).Runs
-		require.Len(t, remembered, maxRunsOfKey)
+		require.Len(t, remembered, keys.MaxRunsOfKey)
 		require.Len(t, remembered[0].Causes, 1)
-		require.Equal(t, maxRunsOfKey, remembered[0].Forgotten)
+		require.Equal(t, keys.MaxRunsOfKey, remembered[0].Forgotten)
 		require.Empty(t, remembered[1].Causes)
 
 		time.Sleep(time.Minute) // it succeeds
 		c.Enqueue(parent)
-		time.Sleep((maxRunsOfKey+2)*time.Minute + time.Second)
+		time.Sleep((keys.MaxRunsOfKey+2)*time.Minute + time.Second)
 		remembered = c.InspectKey(parent).Runs
-		require.Len(t, remembered, maxRunsOfKey)
+		require.Len(t, remembered, keys.MaxRunsOfKey)
 		require.Len(t, remembered[0].Causes, 1, "the row began anew")
 		require.Equal(t, 3, remembered[0].Forgotten)
-		require.Equal(t, maxRunsOfKey, c.Inspect().Remembered)
+		require.Equal(t, keys.MaxRunsOfKey, c.Inspect().Remembered)
 	})
 }
 
@@ -227,15 +207,6 @@ func TestFailedKeysAreCounted(t *testing.T) {
 		enqueue(60)
 		require.Zero(t, c.Inspect().Failed)
 	})
-}
-
-// requireOnlyRecords fails if more is known of a key than its last runs.
-func requireOnlyRecords(t *testing.T, h *keyHistory) {
-	t.Helper()
-	for _, e := range h.keys {
-		require.Equal(t, &keyEntry{record: e.record}, e)
-	}
-	require.Empty(t, h.hotKeys)
 }
 
 // TestTheListTellsStuckKeys lets a call hang, and return after a minute.

@@ -30,6 +30,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/leaderelection"
+	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
 )
 
 // bench is a controller whose caches see nothing, and a run of it that makes requests.
@@ -41,7 +42,7 @@ type bench struct {
 
 // newBench makes one whose informers ask for these.
 func newBench(t *testing.T, informers ...string) *bench {
-	b := &bench{t: t, Controller: newController(t, keys(&journal{}), Options{})}
+	b := &bench{t: t, Controller: newController(t, noting(&journal{}), Options{})}
 	for _, url := range informers {
 		b.follow(&still{}, url)
 	}
@@ -56,8 +57,8 @@ func holding(uid types.UID) *still {
 // run begins a run.
 func (b *bench) run(ctx context.Context) *bench {
 	w := newWorker(b.Controller, ctx, ctx, nil)
-	w.began = time.Now()
-	b.ctx = &run{worker: w, key: Key{Namespace: "a", Name: "owner"}}
+	w.turn.Began = time.Now()
+	b.ctx = &run{Run: keys.Run{Key: Key{Namespace: "a", Name: "owner"}, Turn: &w.turn}, worker: w}
 	return b
 }
 
@@ -212,7 +213,7 @@ func TestAnInformerOfAnyVersionIsSeenByTrackWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &journal{}
 		ctx := klog.NewContext(t.Context(), log.logger())
-		c := newController(t, keys(&journal{}), Options{})
+		c := newController(t, noting(&journal{}), Options{})
 		for _, path := range []string{"/api/v1/configmaps", "/apis/g.io/v1api20201101/configmaps", "/v1/things"} {
 			opts := informer.Options[*corev1.ConfigMap]{Name: path}
 			maps, err := informer.New[*corev1.ConfigMap](asking{newMapAPI(), path}, opts)
@@ -784,7 +785,7 @@ func TestWhatIsNotTrackedIsSaidOnce(t *testing.T) {
 	var lines []string
 	log := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
 	following := func(selector string) *ledger {
-		l := newController(t, keys(&journal{}), Options{}).ledger
+		l := newController(t, noting(&journal{}), Options{}).ledger
 		c := l.cacheOf(&still{})
 		c.learner = &learner{}
 		at := &url.URL{Host: "server", Path: "/api/v1/pods", RawQuery: url.Values{"fieldSelector": {selector}}.Encode()}

@@ -21,10 +21,10 @@ func (l leading) debtor() debtor { return debtor{all: l.ledgers} }
 
 // Only runs have a history.
 
-func (leading) requestBegins(*http.Request) {}
-func (leading) requestEnds(*http.Response)  {}
+func (leading) RequestBegins(*http.Request) {}
+func (leading) RequestEnds(*http.Response)  {}
 
-func (leading) remembers(types.UID, string, bool) {}
+func (leading) Wrote(types.UID, string, bool) {}
 
 func (leading) recordWrite(req *http.Request, to target) (status.Write, *http.Request) {
 	return status.Write{Verb: verbOfWrite(req, to)}, req

@@ -34,7 +34,7 @@ func TestWhatIsWrittenWhileLeadingIsHandedOver(t *testing.T) {
 			secrets := kubernetes.NewForConfigOrDie(config).CoreV1().Secrets("default")
 			inf, err := informer.New[*corev1.Secret](secrets, informer.Options[*corev1.Secret]{})
 			require.NoError(t, err)
-			c := newController(t, keys(&journal{}), Options{})
+			c := newController(t, noting(&journal{}), Options{})
 			For(c, inf)
 			return start(t, ManagerOptions{Controllers: []*Controller{c}, Elector: l,
 				WhileLeading: map[string]func(context.Context) error{"maker": func(ctx context.Context) error {
@@ -184,11 +184,11 @@ func TestAWriteThatIsUnderWayIsHandedOver(t *testing.T) {
 			require.Equal(t, []handoverEntry{{Host: "server", Resource: "pods", Relist: true}},
 				b.ledger.handoverEntries())
 			require.True(t, b.ledger.park(b.key()))
-			list, _ := b.ledger.owed(b.key(), false)
+			list := b.ledger.owed(b.key(), false)
 			require.Equal(t, status.DebtUnderWay, list[0].Kind)
 			return answering{code: 200, object: podCalled("p")}.RoundTrip(nil)
 		}))
-	list, _ := b.ledger.owed(b.key(), false)
+	list := b.ledger.owed(b.key(), false)
 	require.Len(t, list, 1)
 	require.Equal(t, status.DebtChange, list[0].Kind)
 	require.Equal(t, types.UID("uid-p"), openDebts(b.ledger)[0].uid)
@@ -234,7 +234,7 @@ func TestAWriteWhoseTransportPanicsIsOfUnknownOutcome(t *testing.T) {
 		b.send("PUT", "https://server/api/v1/namespaces/a/pods/p", nil,
 			transport(func(*http.Request) (*http.Response, error) { panic("swordfish") }))
 	})
-	list, _ := b.ledger.owed(b.key(), false)
+	list := b.ledger.owed(b.key(), false)
 	require.Len(t, list, 1)
 	require.Equal(t, status.DebtUnknown, list[0].Kind)
 }

@@ -1,15 +1,18 @@
 package reconcile
 
 import (
+	"hash/maphash"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/thermostat-go/thermostat/internal/kube"
+	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
@@ -23,11 +26,14 @@ import (
 // Versions are compared within one resource only: Kubernetes promises no order across resources.
 type ledger struct {
 	// Not changed once the Manager has started.
+	table    *keys.Table            // holds the keys that are parked; its lock may be taken with mu held
 	enqueue  func(Key)              // puts a key into the queue; called without mu
 	unparked func(Key, status.Wait) // the same for a key that was parked, and how long it was; called without mu
 	caches   []*cache
 	relister *relister
-	all      []*ledger // of the Manager
+	seed     maphash.Seed  // of the hashes by which states are compared
+	bodies   *rate.Limiter // of the bytes of writes that are read for their paths
+	all      []*ledger     // of the Manager
 
 	// Safe without a lock.
 	open       atomic.Int64 // the number of debts and writes under way: while there are none an event costs one load
@@ -51,16 +57,16 @@ type account struct {
 	sentAt      time.Time     // when the first of those was
 	watched     bool          // the account is in unanswered
 	notAnswered bool          // and the log says so
-	parkedSince time.Time     // when a worker first parked the key; zero: no worker has taken it
-	parkedFor   []status.Debt // the first of the debts at that time
-	moreDebts   int           // how many there were besides
+	parked      bool          // a worker has taken the key, and the table holds it
+	wait        status.Wait   // how the key was parked, once the account is closed
 	mustRun     bool          // reconcile the key even if nothing names it: a write of its may be undone
 	allPaid     chan struct{} // is closed when there are no debts left, unless it is nil
 }
 
-func newLedger(enqueue func(Key), unparked func(Key, status.Wait)) *ledger {
+func newLedger(table *keys.Table, enqueue func(Key), unparked func(Key, status.Wait)) *ledger {
 	l := &ledger{
-		enqueue: enqueue, unparked: unparked,
+		table: table, enqueue: enqueue, unparked: unparked, seed: maphash.MakeSeed(),
+		bodies:   rate.NewLimiter(bodyRate, bodyBurst),
 		accounts: make(map[Key]*account), objects: make(map[object][]*debt), underWay: make(map[target]int),
 	}
 	l.relister = &relister{ledger: l, rescan: make(chan struct{}, 1)}
@@ -183,9 +189,11 @@ func (l *ledger) park(key Key) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a, ok := l.accounts[key]
-	if ok && a.parkedSince.IsZero() {
-		a.parkedSince = time.Now()
-		a.parkedFor, a.moreDebts = a.describe(maxDebtsShown)
+	if ok && !a.parked {
+		a.parked = true
+		wait := status.Wait{For: status.WaitParked, From: time.Now()}
+		wait.Debts, wait.MoreDebts = a.describe(maxDebtsShown)
+		l.table.Hold(key, wait)
 		l.relister.awaitAnswer(key, a)
 	}
 	return ok
@@ -328,7 +336,10 @@ func (l *ledger) closeAccount(keys []wokenKey, owner Key, a *account) []wokenKey
 	if a.allPaid != nil {
 		close(a.allPaid)
 	}
-	if owner != handoverOwner && (!a.parkedSince.IsZero() || a.mustRun) {
+	if a.parked {
+		a.wait, _, _ = l.table.Free(owner, status.WaitParked)
+	}
+	if owner != handoverOwner && (a.parked || a.mustRun) {
 		keys = append(keys, wokenKey{owner, a})
 	}
 	return keys
@@ -346,14 +357,16 @@ type wokenKey struct {
 // wakeUp puts the keys into the queue. It is called without mu.
 func (l *ledger) wakeUp(keys []wokenKey) {
 	for _, k := range keys {
-		if k.parkedSince.IsZero() {
+		if k.parked {
+			l.unparked(k.key, k.wait)
+		} else {
 			l.enqueue(k.key)
-			continue
 		}
-		l.unparked(k.key, status.Wait{For: status.WaitParked, From: k.parkedSince, To: time.Now(), Debts: k.parkedFor,
-			MoreDebts: k.moreDebts})
 	}
 }
+
+// maxDebtsShown is how many debts the record of a wait has.
+const maxDebtsShown = 4
 
 // describe returns the first debts, at most that many, and how many there are besides. The ledger's mu is held.
 func (a *account) describe(most int) (list []status.Debt, more int) {
@@ -366,13 +379,12 @@ func (a *account) describe(most int) (list []status.Debt, more int) {
 	return list, len(a.debts) + min(a.underWay, 1) - len(list)
 }
 
-// owed returns the debts of a key, and since when it is parked; zero: it is not. withText adds the texts of errors.
-func (l *ledger) owed(key Key, withText bool) (list []status.Debt, parkedSince time.Time) {
+// owed returns the debts of a key. withText adds the texts of errors.
+func (l *ledger) owed(key Key, withText bool) (list []status.Debt) {
 	var caches []*cache
 	l.mu.Lock()
 	if a, ok := l.accounts[key]; ok {
 		list, _ = a.describe(len(a.debts) + 1)
-		parkedSince = a.parkedSince
 		for _, d := range a.debts {
 			caches = append(caches, d.object.cache)
 		}
@@ -382,32 +394,5 @@ func (l *ledger) owed(key Key, withText bool) (list []status.Debt, parkedSince t
 		place := c.placeOf(Key{Namespace: list[i].Namespace, Name: list[i].Name})
 		list[i].CacheReason = reasonOf(c.HealthIn(place), withText)
 	}
-	return list, parkedSince
-}
-
-// parkedKeys returns the keys that are parked, with the time since when.
-func parkedKeys(l *ledger) map[Key]time.Time {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	all := make(map[Key]time.Time, len(l.accounts))
-	for key, a := range l.accounts {
-		if !a.parkedSince.IsZero() {
-			all[key] = a.parkedSince
-		}
-	}
-	return all
-}
-
-// parked counts the keys that are parked, and says for how long the first of them has been.
-func (l *ledger) parked() (n int, longest time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := time.Now()
-	for _, a := range l.accounts {
-		if !a.parkedSince.IsZero() {
-			n++
-			longest = max(longest, now.Sub(a.parkedSince))
-		}
-	}
-	return n, longest
+	return list
 }

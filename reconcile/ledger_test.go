@@ -379,7 +379,7 @@ func owing(owner Key, l *ledger) debtor { return debtor{owner, l, l.all} }
 // reportIn reports a write to the run of ctx, as TrackWrites does.
 func reportIn(ctx context.Context, w write) {
 	r := ctx.Value(runKey{}).(*run)
-	r.remembers(w.uid, w.resourceVersion, w.deleted)
+	r.Wrote(w.uid, w.resourceVersion, w.deleted)
 	r.debtor().wrote(klog.FromContext(ctx), w)
 }
 
@@ -396,7 +396,7 @@ func podWrite(name, resourceVersion string, deleted bool) write {
 // TestACacheThatIsBehindListsOnce has written much that the cache does not show.
 func TestACacheThatIsBehindListsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newController(t, keys(&journal{}), Options{}).ledger
+		l := newController(t, noting(&journal{}), Options{}).ledger
 		pods := listing(l, &still{listed: 4})
 		for i := range 500 {
 			owing(parent, l).wrote(klog.Background(), podWrite(fmt.Sprint("pod-", i), "100", false))
@@ -411,9 +411,9 @@ func TestACacheThatIsBehindListsOnce(t *testing.T) {
 			lookIn(t, l, doubtAfter)
 		}
 		require.ErrorContains(t, pods.doubt, "for 10s the cache has not shown the latest write to default/pod-")
-		n, longest := l.parked()
-		require.Equal(t, 1, n)
-		require.Equal(t, 4*doubtAfter, longest)
+		n := l.table.Counts()
+		require.Equal(t, 1, n.Parked)
+		require.Equal(t, 4*doubtAfter, n.LongestParked)
 
 		pods.listed, pods.resourceVersion = 5, "100"
 		l.reached(l.caches[0], "")
@@ -426,7 +426,7 @@ func TestACacheThatIsBehindListsOnce(t *testing.T) {
 // not behind: nothing is to come.
 func TestAWriteThatNoEventTellsOfIsListedForSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newController(t, keys(&journal{}), Options{}).ledger
+		l := newController(t, noting(&journal{}), Options{}).ledger
 		pods := &still{listed: 4, resourceVersion: "50"}
 		c := l.cacheOf(pods)
 		c.learner = &learner{}
@@ -452,7 +452,7 @@ func TestAWriteThatNoEventTellsOfIsListedForSoon(t *testing.T) {
 // TestTheRelisterGoesOnInTheNextTenure ends it with the first, before the write is overdue.
 func TestTheRelisterGoesOnInTheNextTenure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newController(t, keys(&journal{}), Options{}).ledger
+		l := newController(t, noting(&journal{}), Options{}).ledger
 		pods := listing(l, &still{})
 		owing(parent, l).wrote(klog.Background(), podWrite("a", "7", false))
 		for tenure := range 2 {
@@ -497,7 +497,7 @@ func TestAKeyWhoseWriteIsOfUnknownOutcomeWaitsForAList(t *testing.T) {
 // TestAListThatDoesNotComeKeepsTheKeyParked has a server that cannot be reached after it has taken the write.
 func TestAListThatDoesNotComeKeepsTheKeyParked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newController(t, keys(&journal{}), Options{}).ledger
+		l := newController(t, noting(&journal{}), Options{}).ledger
 		pods := listing(l, &still{listed: 1})
 		owing(parent, l).lostAnswer(klog.Background(), target{host: "server", resource: "pods", namespace: "default"})
 		require.Zero(t, pods.relists, "the relister asks for it, and nobody else")
@@ -659,7 +659,7 @@ func TestAListOfOneObjectTeachesNothing(t *testing.T) {
 // of.
 func TestADeletionIsNotSeenBeforeTheCreation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newController(t, keys(&journal{}), Options{}).ledger
+		l := newController(t, noting(&journal{}), Options{}).ledger
 		var there informer.Version
 		pods := listing(l, &still{version: func(Key) (informer.Version, bool) { return there, there.UID != "" }})
 		owing(parent, l).wrote(klog.Background(), podWrite("a", "7", false))
@@ -746,7 +746,7 @@ func TestManyKeysBehindACacheWhoseListsFail(t *testing.T) {
 // TestAfterAQuietTimeTroubleIsTheFirstAgain loses answers one after the other, each of which takes a list.
 func TestAfterAQuietTimeTroubleIsTheFirstAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newController(t, keys(&journal{}), Options{}).ledger
+		l := newController(t, noting(&journal{}), Options{}).ledger
 		pods := listing(l, &still{listed: 1})
 		c := l.caches[0]
 		lose := func() (pause time.Duration) {
@@ -850,7 +850,7 @@ func TestADeletionOfWhatTheCacheHasNotSeen(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := newController(t, keys(&journal{}), Options{}).ledger
+				l := newController(t, noting(&journal{}), Options{}).ledger
 				pods := listing(l, &still{listed: 3, resourceVersion: "5"})
 				c := l.caches[0]
 				if test.before != nil {
@@ -879,7 +879,7 @@ func TestADeletionOfWhatTheCacheHasNotSeen(t *testing.T) {
 // TestADeletionBesideAnotherObjectOfThatName has a cache that holds the one that was before, or that came after.
 func TestADeletionBesideAnotherObjectOfThatName(t *testing.T) {
 	for held, settled := range map[string]bool{"4": false, "8": true} {
-		l := newController(t, keys(&journal{}), Options{}).ledger
+		l := newController(t, noting(&journal{}), Options{}).ledger
 		listing(l, &still{resourceVersion: "5", version: func(Key) (informer.Version, bool) {
 			return informer.Version{UID: "namesake", ResourceVersion: held}, true
 		}})
@@ -890,7 +890,7 @@ func TestADeletionBesideAnotherObjectOfThatName(t *testing.T) {
 
 // TestVersionsThatAreNoNumbers are equal, or a list tells.
 func TestVersionsThatAreNoNumbers(t *testing.T) {
-	l := newController(t, keys(&journal{}), Options{}).ledger
+	l := newController(t, noting(&journal{}), Options{}).ledger
 	pods := listing(l, &still{listed: 3, resourceVersion: "v-a"})
 	c := l.caches[0]
 	for _, name := range []string{"b", "b2", "c"} {
@@ -912,7 +912,7 @@ func TestVersionsThatAreNoNumbers(t *testing.T) {
 // TestMarksDoNotGrowWithTheNamespaces: what is written in each namespace is noted for the next leader, of an informer
 // whose requests do not pass TrackWrites, too. It lists all namespaces at once.
 func TestMarksDoNotGrowWithTheNamespaces(t *testing.T) {
-	l := newController(t, keys(&journal{}), Options{}).ledger
+	l := newController(t, noting(&journal{}), Options{}).ledger
 	c := l.cacheOf(&still{resourceVersion: "7"})
 	c.learner = &learner{}
 	for i := range 100 {
@@ -929,7 +929,7 @@ func TestTheBooksAreInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for seed := range uint64(300) {
 			random := rand.New(rand.NewPCG(seed, 0))
-			l := newController(t, keys(&journal{}), Options{}).ledger
+			l := newController(t, noting(&journal{}), Options{}).ledger
 			pods := listing(l, &still{listed: 1, resourceVersion: "1"})
 			c := l.caches[0]
 			at := 1
@@ -976,7 +976,7 @@ func TestTheBooksAreInOrder(t *testing.T) {
 
 // TestDebtsChangeTheirPlacesWithTheScope follows all namespaces in one list, then each by itself, and then all again.
 func TestDebtsChangeTheirPlacesWithTheScope(t *testing.T) {
-	l := newController(t, keys(&journal{}), Options{}).ledger
+	l := newController(t, noting(&journal{}), Options{}).ledger
 	pods := listing(l, &still{listed: 1, resourceVersion: "1"})
 	c := l.caches[0]
 	for i, namespace := range []string{"one", "two", "one", ""} {
@@ -1069,7 +1069,7 @@ func requireInOrder(t *testing.T, l *ledger) {
 // not show the write, and need not wait for the ledger. What it finds to settle must be there, or nobody settles it
 // before the cache is doubted.
 func TestAnEventBetweenTheLookAtTheCacheAndTheDebtSettlesIt(t *testing.T) {
-	l := newController(t, keys(&journal{}), Options{}).ledger
+	l := newController(t, noting(&journal{}), Options{}).ledger
 	key := Key{Namespace: "default", Name: "a"}
 	var there atomic.Bool
 	seen := make(chan struct{})

@@ -105,7 +105,7 @@ func NewManager(opts ManagerOptions) (*Manager, error) {
 	}
 	for _, c := range opts.Controllers {
 		c.manager, c.ledger.all = m, m.ledgers
-		c.history.errorTexts = opts.ErrorTexts
+		c.errorTexts = opts.ErrorTexts
 		for _, ca := range c.ledger.caches {
 			ca.learner = m.manage(ca.trackedInformer).learner
 		}

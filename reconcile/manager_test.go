@@ -85,7 +85,7 @@ func TestEveryMistakeIsNamedBeforeAnythingRuns(t *testing.T) {
 }
 
 func TestAControllerBelongsToOneManager(t *testing.T) {
-	c := newController(t, keys(&journal{}), Options{})
+	c := newController(t, noting(&journal{}), Options{})
 	For(c, newMaps(t, newMapAPI()))
 	opts := ManagerOptions{Controllers: []*Controller{c}}
 	_, err := NewManager(ManagerOptions{Controllers: opts.Controllers, StopGrace: -1})
@@ -104,7 +104,7 @@ func TestAControllerBelongsToOneManager(t *testing.T) {
 func TestReadsIsASourceOfAControllerWhoseKeysAreEnqueued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &journal{}
-		c := newController(t, keys(log), Options{})
+		c := newController(t, noting(log), Options{})
 		_, err := NewManager(ManagerOptions{Controllers: []*Controller{c}})
 		require.ErrorContains(t, err, `controller "test" has no source: call For, Owns, Watches or WatchesChan, or `+
 			`DependsOn if its keys are named by Enqueue alone`)
@@ -140,7 +140,7 @@ func TestSyncTimeoutFailsWithTheCause(t *testing.T) {
 		api := newMapAPI()
 		denied := apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "", errors.New("no Role"))
 		api.BeforeWatch = func(metav1.ListOptions) error { return denied }
-		c := newController(t, keys(&journal{}), Options{})
+		c := newController(t, noting(&journal{}), Options{})
 		For(c, newMaps(t, api))
 		m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}, SyncTimeout: 30 * time.Second})
 		require.NoError(t, err)
@@ -155,7 +155,7 @@ func TestSyncTimeoutFailsWithTheCause(t *testing.T) {
 
 func TestSyncTimeoutNamesEveryCacheThatIsMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newController(t, keys(&journal{}), Options{})
+		c := newController(t, noting(&journal{}), Options{})
 		for _, name := range []string{"one", "good", "two", "three"} {
 			api := newMapAPI()
 			if name != "good" {
@@ -301,7 +301,7 @@ func TestLosingTheLeaseWhileDrainingEndsTheReconciles(t *testing.T) {
 
 func TestAnElectorThatFailsEndsTheManager(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newController(t, keys(&journal{}), Options{})
+		c := newController(t, noting(&journal{}), Options{})
 		For(c, newMaps(t, newMapAPI()))
 		m, err := NewManager(ManagerOptions{Controllers: []*Controller{c},
 			Elector: failingElector{io.ErrUnexpectedEOF}})
@@ -346,7 +346,7 @@ func TestAnInformerThatSomebodyElseRunsEndsTheManager(t *testing.T) {
 		defer cancel()
 		go maps.Run(ctx)
 		synctest.Wait()
-		c := newController(t, keys(&journal{}), Options{})
+		c := newController(t, noting(&journal{}), Options{})
 		For(c, maps)
 		m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}})
 		require.NoError(t, err)
@@ -360,7 +360,7 @@ func TestNothingBeginsOnceTheContextHasEnded(t *testing.T) {
 	for range 100 {
 		synctest.Test(t, func(t *testing.T) {
 			log := &journal{}
-			c := newController(t, keys(log), Options{Workers: 4})
+			c := newController(t, noting(log), Options{Workers: 4})
 			For(c, newMaps(t, newMapAPI()))
 			for i := range 50 {
 				c.Enqueue(Key{Name: string(rune('a' + i))})
@@ -376,7 +376,7 @@ func TestNothingBeginsOnceTheContextHasEnded(t *testing.T) {
 }
 
 func TestASourceThatComesTooLateIsNamed(t *testing.T) {
-	c := newController(t, keys(&journal{}), Options{})
+	c := newController(t, noting(&journal{}), Options{})
 	For(c, newMaps(t, newMapAPI()))
 	m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}})
 	require.NoError(t, err)
@@ -390,7 +390,7 @@ func TestASourceThatComesTooLateIsNamed(t *testing.T) {
 // TestASourceThatComesWhileTheManagerRunsEndsIt: else its informer would never run, and nobody would know.
 func TestASourceThatComesWhileTheManagerRunsEndsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newController(t, keys(&journal{}), Options{})
+		c := newController(t, noting(&journal{}), Options{})
 		For(c, newMaps(t, newMapAPI()))
 		m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}})
 		require.NoError(t, err)
@@ -410,7 +410,7 @@ func TestASourceThatComesWhileTheManagerRunsEndsIt(t *testing.T) {
 
 func TestAnElectorThatNeverLetsAnybodyLeadIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newController(t, keys(&journal{}), Options{})
+		c := newController(t, noting(&journal{}), Options{})
 		For(c, newMaps(t, newMapAPI()))
 		m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}, Elector: failingElector{nil}})
 		require.NoError(t, err)
@@ -422,7 +422,7 @@ func TestAnInformerThatTrackWritesNeverSawEndsTheManager(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen, err := informer.New[*corev1.ConfigMap](learning{newMapAPI()}, informer.Options[*corev1.ConfigMap]{})
 		require.NoError(t, err)
-		c := newController(t, keys(&journal{}), Options{})
+		c := newController(t, noting(&journal{}), Options{})
 		For(c, seen)
 		DependsOn(c, newMaps(t, newMapAPI()))
 		m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}})
@@ -450,7 +450,7 @@ func TestNothingIsReconciledOnACacheThatIsTooOld(t *testing.T) {
 		maps, err := informer.New[*corev1.ConfigMap](api,
 			informer.Options[*corev1.ConfigMap]{MaxStaleness: 2 * time.Minute})
 		require.NoError(t, err)
-		c := newController(t, keys(log), Options{})
+		c := newController(t, noting(log), Options{})
 		For(c, maps)
 		start(t, ManagerOptions{Controllers: []*Controller{c}})
 		synctest.Wait()

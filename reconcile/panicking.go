@@ -11,6 +11,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
 )
 
 // An object on which a function of the user's panics, the one that names keys or a condition, is invalid for its
@@ -102,7 +103,7 @@ func (n *namer[T]) askAgain() {
 			continue
 		}
 		n.forget(key, returned)
-		n.addNamed(p.event, sighting{})
+		n.addNamed(p.event, keys.Sighting{})
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	"github.com/thermostat-go/thermostat/reconcile/status"
@@ -102,7 +104,7 @@ func (e *retryError) Unwrap() error { return e.err }
 type outcome struct {
 	kind     outcomeKind
 	after    time.Duration
-	pause    time.Duration // that the server has asked for, see refusals
+	pause    time.Duration // that the server has asked for, or zero; no change ends it
 	err      error
 	panicked bool          // the run, or a part of it that SlowStart made, has panicked
 	why      *status.Error // of err, with its text; nil if err is
@@ -207,3 +209,15 @@ type frozenError struct {
 
 func (f *frozenError) Error() string { return f.text }
 func (f *frozenError) Unwrap() error { return f.err }
+
+// longestPause is the longest pause that a server can ask a key to make.
+const longestPause = 5 * time.Minute
+
+// pauseOf returns the pause that the server has asked for with an error that wraps no other one, or zero.
+func pauseOf(err error) time.Duration {
+	seconds, ok := apierrors.SuggestsClientDelay(err)
+	if !ok || seconds <= 0 {
+		return 0
+	}
+	return min(time.Duration(seconds)*time.Second, longestPause)
+}

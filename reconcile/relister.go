@@ -127,7 +127,7 @@ func (r *relister) scanBy(at time.Time) {
 
 // awaitAnswer looks after the writes of a parked key that are under way. The ledger's mu is held.
 func (r *relister) awaitAnswer(key Key, a *account) {
-	if a.underWay > 0 && !a.parkedSince.IsZero() && !a.watched {
+	if a.underWay > 0 && a.parked && !a.watched {
 		a.watched = true
 		r.ledger.unanswered = append(r.ledger.unanswered, wokenKey{key, a})
 		r.scanBy(a.sentAt.Add(doubtAfter))

@@ -152,6 +152,9 @@ func guessTarget(address string) (t target) {
 	return t
 }
 
+// resourceOf names the resource that a request seems to be about, for texts.
+func resourceOf(u *url.URL) string { return guessTarget(addressOf(u)).resource }
+
 // maxOptions is how much of a request's body dryRun reads, in bytes. DeleteOptions take a few hundred.
 const maxOptions = 64 << 10
 

@@ -89,7 +89,7 @@ func TestWhatIsDerivedFromTheCtxOfARunEndsWithIt(t *testing.T) {
 		require.Equal(t, "value", child.Value(mine{}))
 		r, ok := child.Value(runKey{}).(*run)
 		require.True(t, ok)
-		require.Equal(t, parent, r.key)
+		require.Equal(t, parent, r.Key)
 		deadline, _ := child.Deadline()
 		require.Equal(t, time.Now().Add(time.Minute), deadline)
 

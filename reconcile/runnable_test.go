@@ -28,7 +28,7 @@ func TestRunnablesLiveAsLongAsWhatTheyRunWith(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, log := newMapAPI(), &journal{}
 		maps := newMaps(t, api)
-		c := newController(t, keys(&journal{}), Options{})
+		c := newController(t, noting(&journal{}), Options{})
 		For(c, maps)
 		e := &scripted{lead: make(chan context.Context), ended: make(chan error, 10)}
 		stop := start(t, ManagerOptions{Controllers: []*Controller{c}, Elector: e,
@@ -79,7 +79,7 @@ func TestARunnableThatFailsEndsTheManager(t *testing.T) {
 		t.Run(fmt.Sprint("while leading ", leading), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				api, log := newMapAPI(), &journal{}
-				c := newController(t, keys(&journal{}), Options{})
+				c := newController(t, noting(&journal{}), Options{})
 				For(c, newMaps(t, api))
 				tenure, lose := context.WithCancel(context.Background())
 				defer lose()

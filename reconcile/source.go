@@ -12,6 +12,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
 )
 
 // Informer is what a Manager needs to know of an informer; *[informer.SharedIndexInformer] is one for every type of
@@ -256,13 +257,13 @@ func (n *namer[T]) handle(e informer.Event[T]) {
 		n.forget(e.Key, returned)
 	}
 	if worth {
-		v := sighting{writeID: writeID{e.UID, e.ResourceVersion}, created: e.Type == informer.Added,
-			updated: e.Type == informer.Updated}
+		v := keys.Sighting{WriteID: keys.WriteID{UID: e.UID, ResourceVersion: e.ResourceVersion},
+			Created: e.Type == informer.Added, Updated: e.Type == informer.Updated}
 		switch {
 		case e.Type == informer.Deleted:
-			v.resourceVersion = "" // whoever deletes an object does not learn the version of its end
+			v.ResourceVersion = "" // whoever deletes an object does not learn the version of its end
 		case e.Resync:
-			v = sighting{} // no write has named the key
+			v = keys.Sighting{} // no write has named the key
 		}
 		n.addNamed(e, v)
 	}
@@ -274,10 +275,10 @@ func (n *namer[T]) handle(e informer.Event[T]) {
 }
 
 // addNamed adds the keys that an event has named.
-func (n *namer[T]) addNamed(e informer.Event[T], v sighting) {
+func (n *namer[T]) addNamed(e informer.Event[T], v keys.Sighting) {
 	for _, key := range n.named {
-		if n.history.recordCause(key, n.cause, e.Key, e.ResourceVersion, v) {
-			compareStates(n.history, key, n.cause, v, e)
+		if n.Controller.keys.Named(key, n.cause, e.Key, e.ResourceVersion, v) {
+			keys.Compare(n.Controller.keys, key, n.cause, v, e)
 		}
 		n.add(key, e.Initial || e.Resync)
 	}
@@ -343,8 +344,8 @@ func (n *namer[T]) handleInvalid(key Key, before, now *informer.InvalidError) {
 		named = n.nameInvalid(o, named)
 		for i := from; i < len(named); i++ {
 			if !slices.Contains(named[:i], named[i]) {
-				n.history.recordCause(named[i], n.cause, informer.KeyOf(o), o.ResourceVersion,
-					sighting{writeID: writeID{o.UID, o.ResourceVersion}})
+				n.Controller.keys.Named(named[i], n.cause, informer.KeyOf(o), o.ResourceVersion,
+					keys.Sighting{WriteID: keys.WriteID{UID: o.UID, ResourceVersion: o.ResourceVersion}})
 				n.add(named[i], false)
 			}
 		}

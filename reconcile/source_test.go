@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// keys is a Reconciler that notes which keys it was called with.
-func keys(log *journal) Func {
+// noting is a Reconciler that notes which keys it was called with.
+func noting(log *journal) Func {
 	return func(_ context.Context, key Key) (Result, error) { log.note("%s", key); return Result{}, nil }
 }
 
@@ -37,7 +37,7 @@ func TestForNamesTheObjectItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, log := newMapAPI(), &journal{}
 		api.Create(configMap("a"))
-		c := newController(t, keys(log), Options{})
+		c := newController(t, noting(log), Options{})
 		For(c, newMaps(t, api))
 		start(t, ManagerOptions{Controllers: []*Controller{c}})
 		require.Equal(t, []string{"default/a"}, taken(log))
@@ -59,7 +59,7 @@ func TestOwnsNamesTheOldOwnerAndTheNewOne(t *testing.T) {
 		api.Create(owned)
 		api.Create(foreign)
 		api.Create(configMap("orphan"))
-		c := newController(t, keys(log), Options{})
+		c := newController(t, noting(log), Options{})
 		Owns(c, newMaps(t, api), appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
 		start(t, ManagerOptions{Controllers: []*Controller{c}})
 		require.Equal(t, []string{"default/one"}, taken(log))
@@ -88,7 +88,7 @@ func TestAnObjectThatMakesWatchesPanicLosesNoKey(t *testing.T) {
 		api.Create(configMap("bad"))
 		api.Create(configMap("good"))
 		healed := false
-		c := newController(t, keys(log), Options{})
+		c := newController(t, noting(log), Options{})
 		Watches(c, newMaps(t, api), func(m *corev1.ConfigMap) []Key {
 			if !healed && (m.Name == "bad" || m.Data["bad"] != "") {
 				panic("ouch")
@@ -132,7 +132,7 @@ func TestADeletionThatMakesWatchesPanicIsToldLater(t *testing.T) {
 		api.Create(configMap("a"))
 		api.Create(configMap("b"))
 		panics := false
-		c := newController(t, keys(log), Options{})
+		c := newController(t, noting(log), Options{})
 		Watches(c, newMaps(t, api), func(m *corev1.ConfigMap) []Key {
 			if panics {
 				panic("ouch")
@@ -182,7 +182,7 @@ func TestClusterOwnsNamesAnOwnerWithoutANamespace(t *testing.T) {
 		owned := configMap("owned")
 		owned.OwnerReferences = controlledBy("v1", "Node", "n1")
 		api.Create(owned)
-		c := newController(t, keys(log), Options{})
+		c := newController(t, noting(log), Options{})
 		ClusterOwns(c, newMaps(t, api), corev1.SchemeGroupVersion.WithKind("Node"))
 		start(t, ManagerOptions{Controllers: []*Controller{c}})
 		require.Equal(t, []string{"/n1"}, taken(log))

@@ -28,11 +28,9 @@ type Recorder interface {
 
 // Stats returns the figures of this moment.
 func (c *Controller) Stats() status.Stats {
-	s := status.Stats{Queue: c.queue.Stats(), Workers: c.workers, Timeout: c.timeout, Stuck: c.Stuck(),
-		Paused: int(c.paused.n.Load())}
-	s.Parked, s.LongestParked = c.ledger.parked()
-	s.HotKeys, s.HotLoops = c.history.hotCounts()
-	return s
+	n := c.keys.Counts()
+	return status.Stats{Queue: c.queue.Stats(), Workers: c.workers, Timeout: c.timeout, Parked: n.Parked,
+		LongestParked: n.LongestParked, Paused: n.Paused, Stuck: c.Stuck(), HotKeys: n.HotKeys, HotLoops: n.HotLoops}
 }
 
 // noRecorder is the Recorder of a controller without metrics.

@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"maps"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 )
@@ -32,7 +30,7 @@ func (w *worker) stopTimer() {
 func (w *worker) callBegins(r *run) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.run, w.stuckAt = r, w.began.Add(w.timeout+stuckAfter)
+	w.run, w.stuckAt = r, w.turn.Began.Add(w.timeout+stuckAfter)
 	if w.stuckTimer == nil {
 		w.stuckTimer = time.AfterFunc(w.timeout+stuckAfter, w.checkStuck)
 	}
@@ -55,10 +53,6 @@ func (w *worker) checkStuck() {
 	w.stuckTimer, w.foundStuck = nil, true
 	w.stuck.mu.Lock()
 	w.stuck.calls++
-	if w.stuck.keys == nil {
-		w.stuck.keys = make(map[Key]struct{})
-	}
-	w.stuck.keys[r.key] = struct{}{}
 	if w.stuck.calls <= w.workers && w.runCtx.Err() == nil {
 		w.startReplacement()
 	} else {
@@ -67,10 +61,9 @@ func (w *worker) checkStuck() {
 	stuck, missing := w.stuck.calls, w.stuck.missing
 	w.stuck.mu.Unlock()
 	stack := goroutineStack(w.id) // the worker cannot leave the call while the lock is held
-	where := cmp.Or(whereInUserCode(stack), "an unknown place")
-	w.stuckIn.Store(&where)
+	w.turn.SetStuck(cmp.Or(whereInUserCode(stack), "an unknown place"))
 	w.mu.Unlock()
-	r.log().Error(nil, "Reconcile does not return although its context has ended: its key is out of service until it "+
+	r.Log().Error(nil, "Reconcile does not return although its context has ended: its key is out of service until it "+
 		"does or the process restarts", "after", w.timeout+stuckAfter, "otherWorkers", w.workers-missing, "stuckCalls",
 		stuck,
 		"stack", stack)
@@ -81,21 +74,20 @@ func (w *worker) callReturned() {
 	w.mu.Lock()
 	r, stuck := w.run, w.foundStuck
 	w.run, w.foundStuck = nil, false
-	w.stuckIn.Store(nil)
+	w.turn.SetStuck("")
 	w.mu.Unlock()
 	if !stuck {
 		return
 	}
 	w.stuck.mu.Lock()
 	w.stuck.calls--
-	delete(w.stuck.keys, r.key)
 	if w.stuck.missing > 0 {
 		w.stuck.missing-- // no worker has taken over, so this one goes on
 	} else {
 		w.replaced = true
 	}
 	w.stuck.mu.Unlock()
-	r.log().Error(nil, "A stuck Reconcile has returned after all") // at the level of the loss
+	r.Log().Error(nil, "A stuck Reconcile has returned after all") // at the level of the loss
 }
 
 // stuckCalls counts a controller's calls of Reconcile that do not return, and the workers that it lacks because of
@@ -105,14 +97,6 @@ type stuckCalls struct {
 	// Guarded by mu. Of the workers in stuck calls, all but missing have been replaced: missing <= calls, and
 	// calls-missing <= Options.Workers.
 	calls, missing int
-	keys           map[Key]struct{} // of the calls; nil before the first one
-}
-
-// all returns the keys of the calls that are stuck.
-func (s *stuckCalls) all() []Key {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Collect(maps.Keys(s.keys))
 }
 
 // Stuck returns how many calls of Reconcile have not returned although their context ended at least 10 s ago.

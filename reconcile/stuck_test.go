@@ -72,7 +72,7 @@ func (u *unready) Ready() error { return u.err }
 
 func TestAManagerIsNotReadyWhileItsElectorIsNot(t *testing.T) {
 	elector := &unready{err: errors.New("not allowed to get the lease")}
-	c := newController(t, keys(&journal{}), Options{})
+	c := newController(t, noting(&journal{}), Options{})
 	For(c, newMaps(t, newMapAPI()))
 	m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}, Elector: elector})
 	require.NoError(t, err)

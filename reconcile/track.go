@@ -55,11 +55,11 @@ type tracker struct{ next http.RoundTripper }
 
 // writer is who makes requests with a ctx: a call of Reconcile, or a function of ManagerOptions.WhileLeading.
 type writer interface {
-	requestBegins(*http.Request)
-	requestEnds(*http.Response)
-	// debtor waits for the writes, and remembers keeps each of them.
+	RequestBegins(*http.Request)
+	RequestEnds(*http.Response)
+	// debtor waits for the writes, and Wrote keeps each of them.
 	debtor() debtor
-	remembers(uid types.UID, resourceVersion string, deleted bool)
+	Wrote(uid types.UID, resourceVersion string, deleted bool)
 	// recordWrite begins the record of a write, and addRequest keeps it.
 	recordWrite(*http.Request, target) (status.Write, *http.Request)
 	addRequest(status.Write, *http.Response, error)
@@ -79,8 +79,8 @@ func (t *tracker) RoundTrip(req *http.Request) (resp *http.Response, err error) 
 	if !ok {
 		return t.next.RoundTrip(req)
 	}
-	from.requestBegins(req)
-	defer func() { from.requestEnds(resp) }()
+	from.RequestBegins(req)
+	defer func() { from.RequestEnds(resp) }()
 	if !isWrite(req.Method) {
 		return t.next.RoundTrip(req)
 	}
@@ -152,7 +152,7 @@ func record(ctx context.Context, from writer, w *status.Write, to target, follow
 	}
 	for _, o := range objects {
 		written := newWrite(to, method, resp.StatusCode, o)
-		from.remembers(written.uid, written.resourceVersion, written.deleted)
+		from.Wrote(written.uid, written.resourceVersion, written.deleted)
 		from.debtor().wrote(klog.FromContext(ctx), written)
 	}
 	if len(objects) == 1 {

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
 )
 
 // BenchmarkTrackWrites is what TrackWrites adds to a request of a Reconcile: for a creation that a cache has seen by
@@ -33,7 +34,7 @@ func BenchmarkTrackWrites(b *testing.B) {
 		{"read", http.MethodGet, "/api/v1/namespaces/a/pods/p"},
 	} {
 		b.Run(kind.name, func(b *testing.B) {
-			c, err := NewController("bench", keys(&journal{}), Options{})
+			c, err := NewController("bench", noting(&journal{}), Options{})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -44,13 +45,13 @@ func BenchmarkTrackWrites(b *testing.B) {
 			pods := &url.URL{Scheme: "https", Host: "server:6443", Path: "/api/v1/pods"}
 			cache.learner.learn(&http.Request{URL: pods})
 			w := newWorker(c, b.Context(), b.Context(), nil)
-			w.began = time.Now()
+			w.turn.Began = time.Now()
 			defer w.stopTimer()
 			tracked := TrackWrites(answer)
 			url := &url.URL{Scheme: "https", Host: "server:6443", Path: kind.path}
 			b.ReportAllocs()
 			for b.Loop() {
-				run := &run{worker: w}
+				run := &run{Run: keys.Run{Turn: &w.turn}, worker: w}
 				req := (&http.Request{Method: kind.method, URL: url}).WithContext(run)
 				resp, err := tracked.RoundTrip(req)
 				if err != nil {

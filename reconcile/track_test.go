@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
 )
 
 func TestAddressesAreReadByACollection(t *testing.T) {
@@ -208,12 +209,12 @@ func TestOnlyWritesThatSucceededAreRecorded(t *testing.T) {
 		"without a name": {"POST", pods, answering{code: 201, object: &corev1.Pod{}}, 1, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newController(t, keys(&journal{}), Options{})
+			c := newController(t, noting(&journal{}), Options{})
 			l := c.ledger
 			pods := listing(l, &still{})
 			w := newWorker(c, t.Context(), t.Context(), nil)
-			w.began = time.Now()
-			ctx := &run{worker: w, key: Key{Namespace: "a", Name: "owner"}}
+			w.turn.Began = time.Now()
+			ctx := &run{Run: keys.Run{Key: Key{Namespace: "a", Name: "owner"}, Turn: &w.turn}, worker: w}
 			req, err := http.NewRequestWithContext(ctx, test.method, test.url, nil)
 			require.NoError(t, err)
 			resp, err := TrackWrites(test.answer).RoundTrip(req)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/kube"
+	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
@@ -75,7 +76,8 @@ func (r replayedInformer) ResourceVersion(namespace string) string {
 
 // newReplay is a cache that has come to a view. Its informer has the label selector in=yes, or none.
 func newReplay(selector string, views []view, at []string, now int) *replay {
-	r := &replay{ledger: newLedger(func(Key) {}, func(Key, status.Wait) {}), views: views, at: at, now: now,
+	r := &replay{ledger: newLedger(keys.New(false, -1, resourceOf), func(Key) {}, func(Key, status.Wait) {}),
+		views: views, at: at, now: now,
 		shown: views[now]}
 	r.inf = &still{listed: 1, begun: 1, resourceVersion: at[now],
 		version: func(key Key) (informer.Version, bool) {

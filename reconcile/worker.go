@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 	"github.com/thermostat-go/thermostat/workqueue"
 )
@@ -32,16 +32,11 @@ type worker struct {
 	replaced bool                 // another worker has taken over
 	claim    workqueue.Claim[Key] // the latest one
 	outcome  outcome              // of its run
-	entry    *keyEntry            // of its key; its content is guarded by the keyHistory's mu
+	turn     keys.Turn            // of its runs; others may read a part of it, as its doc says
 	// sawInvalid says that the run has called Options.Invalid, or nothing, in place of Reconcile.
 	sawInvalid bool
 	// record is that of the run that has ended, for Options.OnRun; nil if there is none, or the run is not for it.
 	record *status.Run
-
-	// Of the run that goes on. The worker's goroutine writes them between runs. Others may read them with the run's mu
-	// held, if the run has not ended.
-	began  time.Time
-	causes causes
 
 	// mu is a lock for each worker, so that workers do not wait for each other. stuck.mu may be taken with mu held.
 	mu sync.Mutex
@@ -52,8 +47,7 @@ type worker struct {
 	run        *run
 	stuckAt    time.Time
 	foundStuck bool
-	stuckIn    atomic.Pointer[string] // where in the user's code, while foundStuck; read without mu
-	stuckTimer *time.Timer            // nil unless it is set, or fires at this moment
+	stuckTimer *time.Timer // nil unless it is set, or fires at this moment
 }
 
 // newWorker makes a worker for the goroutine that calls it.
@@ -62,8 +56,10 @@ func newWorker(c *Controller, takeCtx, runCtx context.Context, startReplacement 
 	runCtx = klog.NewContext(runCtx, log)
 	endedCtx, end := context.WithCancel(runCtx)
 	end()
-	return &worker{Controller: c, log: log, takeCtx: takeCtx, runCtx: runCtx, endedCtx: endedCtx, id: goroutineID(),
+	w := &worker{Controller: c, log: log, takeCtx: takeCtx, runCtx: runCtx, endedCtx: endedCtx, id: goroutineID(),
 		startReplacement: startReplacement}
+	w.turn.Log = log
+	return w
 }
 
 // work reconciles keys until takeCtx ends, or until another worker has taken over. One does so, too, if Reconcile ends
@@ -91,21 +87,10 @@ func (w *worker) handleNext() (more bool) {
 	return true
 }
 
-// causesOfRun returns a copy of the causes of the latest run, for the log: a log sink may format it during the next
-// run.
-func (w *worker) causesOfRun() *causes {
-	why := w.causes
-	return &why
-}
-
 // handle reconciles one key, or parks it, and ends its claim in every case.
 func (w *worker) handle(claim workqueue.Claim[Key]) {
 	w.claim = claim
 	c, key := w.Controller, claim.Key()
-	if c.paused.holds(key) {
-		claim.Rest(0) // Resume adds the key again
-		return
-	}
 	if c.ledger.park(key) {
 		w.log.V(4).Info("Parked until the caches have seen what the last run wrote, and may be acted on", "key", key)
 		claim.Rest(0) // the ledger adds the key again when its last debt is paid, even before this line
@@ -115,17 +100,10 @@ func (w *worker) handle(claim workqueue.Claim[Key]) {
 		c.putBack(claim) // no new call begins
 		return
 	}
-	if left := c.refusals.left(key); left > 0 {
-		now := time.Now()
-		c.history.heldBack(key, status.Wait{For: status.WaitBackoff, From: now, To: now.Add(left)})
-		claim.Rest(left)
-		return
-	}
-	w.began = time.Now()
-	r := &run{worker: w, key: key}
-	if rest := c.history.beginRun(r); rest > 0 {
-		c.history.heldBack(key, status.Wait{For: status.WaitHotLoop, From: w.began, To: w.began.Add(rest)})
-		claim.Rest(rest)
+	w.turn.Began = time.Now()
+	r := &run{Run: keys.Run{Key: key, Turn: &w.turn}, worker: w}
+	if left, held := c.keys.Begin(&r.Run); held {
+		claim.Rest(left) // if it is paused, Resume adds the key again
 		return
 	}
 	defer w.finish(r) // deferred: Reconcile may end the goroutine
@@ -146,7 +124,7 @@ func (w *worker) call(r *run) {
 		r.end()
 		w.callReturned()
 		if p != nil {
-			r.log().Error(p, "Reconcile panicked", "stack", string(p.Stack))
+			r.Log().Error(p, "Reconcile panicked", "stack", string(p.Stack))
 		}
 	}()
 	result, err := w.reconcile(r)
@@ -163,18 +141,18 @@ func (w *worker) reconcile(r *run) (Result, error) {
 		if !s.subject {
 			continue
 		}
-		if why := s.invalidObject(r.key); why != nil {
+		if why := s.invalidObject(r.Key); why != nil {
 			return w.reconcileInvalid(r, why)
 		}
 	}
-	return w.reconciler.Reconcile(r, r.key)
+	return w.reconciler.Reconcile(r, r.Key)
 }
 
 func (w *worker) reconcileInvalid(r *run, why error) (Result, error) {
 	w.sawInvalid = true
 	var invalid *informer.InvalidError
 	if w.invalid != nil && errors.As(why, &invalid) {
-		return w.invalid(r, r.key, invalid)
+		return w.invalid(r, r.Key, invalid)
 	}
 	return Result{}, Terminal(fmt.Errorf("the object is invalid, so Reconcile is not called, and there is no "+
 		"Options.Invalid: %w", why))
@@ -185,30 +163,27 @@ func (w *worker) finish(r *run) {
 	w.end(r)
 	if record := w.record; record != nil {
 		w.record = nil
-		w.onRun(w.name, r.key, *record)
+		w.onRun(w.name, r.Key, *record)
 	}
 }
 
 func (w *worker) end(r *run) {
 	c, claim, o := w.Controller, &w.claim, &w.outcome
-	took := time.Since(w.began)
+	took := time.Since(w.turn.Began)
 	result, stopped := o.result(), o.err != nil && w.runCtx.Err() != nil
 	if stopped {
 		result = "stopped"
 	}
-	c.history.endRun(r, *o, result, w.began.Add(took))
+	w.record = c.keys.End(&r.Run, w.recorded(result, stopped), w.turn.Began.Add(took))
 	w.checkPace(r, took)
 	if log := w.log.V(4); log.Enabled() {
-		log.Info("Reconciled", "key", r.key, "took", took, "err", o.err, "causes", w.causesOfRun())
+		log.Info("Reconciled", "key", r.Key, "took", took, "err", o.err, "causes", w.turn.Causes())
 	}
 
 	c.recorder.Reconciled(result, took)
 	if stopped { // half-way: not a failure of the key
 		c.putBack(*claim)
 		return
-	}
-	if o.pause > 0 {
-		c.refusals.begin(r.key, o.pause)
 	}
 	switch o.kind {
 	case done:
@@ -217,19 +192,37 @@ func (w *worker) end(r *run) {
 		claim.DoneAfter(o.after)
 	case retry:
 		delay := max(claim.Retry(), o.pause)
-		c.history.retries(r.key, w.began, delay)
+		c.keys.Retries(r.Key, w.turn.Began, delay)
 		if w.record != nil {
 			w.record.Again = w.record.Started.Add(took + delay)
 		}
-		r.log().Error(o.err, "Reconcile failed", "retryAfter", delay, "causes", w.causesOfRun())
+		r.Log().Error(o.err, "Reconcile failed", "retryAfter", delay, "causes", w.turn.Causes())
 	case retryAfter:
 		claim.RetryAfter(o.after)
-		r.log().Error(o.err, "Reconcile failed", "retryAfter", max(o.after, o.pause), "causes", w.causesOfRun())
+		r.Log().Error(o.err, "Reconcile failed", "retryAfter", max(o.after, o.pause), "causes", w.turn.Causes())
 	case terminal:
 		claim.Done()
-		r.log().Error(o.err, "Reconcile failed for good: the key rests until something changes", "causes",
-			w.causesOfRun())
+		r.Log().Error(o.err, "Reconcile failed for good: the key rests until something changes", "causes",
+			w.turn.Causes())
 	}
+}
+
+// recorded is the outcome as the table of keys has it.
+func (w *worker) recorded(result string, stopped bool) keys.Outcome {
+	o := keys.Outcome{Result: result, Error: w.outcome.why, After: w.outcome.after, Pause: w.outcome.pause,
+		Invalid: w.sawInvalid, Priority: int(w.claim.Priority()), Group: w.claim.Group(), Report: w.onRun != nil}
+	if o.Error != nil && !w.errorTexts {
+		why := *o.Error
+		why.Text = ""
+		o.Error = &why
+	}
+	if w.outcome.panicked {
+		o.Where = whereInUserCode(lifecycle.StackOf(w.outcome.err))
+	}
+	if stopped {
+		o.Pause = 0
+	}
+	return o
 }
 
 // putBack ends a claim without an outcome. The key stays in the queue until this process leads again, and its failures
@@ -237,4 +230,23 @@ func (w *worker) end(r *run) {
 func (c *Controller) putBack(claim workqueue.Claim[Key]) {
 	c.add(claim.Key(), false)
 	claim.Rest(0)
+}
+
+// checkPace says, once for a controller, that a run has had the pace of a client that is limited on this side.
+func (w *worker) checkPace(r *run, took time.Duration) {
+	if took < time.Second {
+		return // as most runs do
+	}
+	seen := r.Requests(took)
+	if !seen.LooksLimited() {
+		return
+	}
+	w.ledger.once("pace", func() {
+		r.Log().Info("A run has spent most of its time before its requests, and not in them. If Reconcile itself is "+
+			"not "+
+			"slow, its client has a client-side limit: client-go sets one of 5 requests a second, unless the "+
+			"rest.Config "+
+			"has a QPS; reconcile.ClientConfig sets none", "took", took, "before", seen.BeforeRequests,
+			"requests", seen.Requests)
+	})
 }

@@ -17,7 +17,7 @@ func (r *run) recordWrite(req *http.Request, to target) (status.Write, *http.Req
 	w := status.Write{At: time.Now(), Verb: verbOfWrite(req, to), Group: to.group, Resource: to.resource,
 		Subresource: to.subresource, Namespace: to.namespace, Name: to.name}
 	update := req.Method == http.MethodPut && !ownAnswer[to.subresource] && to.subresource != "scale"
-	if req.Method != http.MethodPatch && !update || req.Body == nil || r.worker.history.past.limit < 0 {
+	if req.Method != http.MethodPatch && !update || req.Body == nil || !r.worker.keys.Remembers() {
 		return w, req
 	}
 	length := req.ContentLength
@@ -28,7 +28,7 @@ func (r *run) recordWrite(req *http.Request, to target) (status.Write, *http.Req
 		w.PathsUnknown = bodyTooLong
 		return w, req
 	}
-	if !r.worker.history.bodies.AllowN(w.At, int(length)+bodyCost) {
+	if !r.worker.ledger.bodies.AllowN(w.At, int(length)+bodyCost) {
 		w.PathsUnknown = bodiesTooMany
 		return w, req
 	}
@@ -39,7 +39,7 @@ func (r *run) recordWrite(req *http.Request, to target) (status.Write, *http.Req
 		w.PathsUnknown = bodyTooLong
 	case update:
 		var known bool
-		if w.Paths, w.MorePaths, known = updatedPaths(r.worker.ledger.caches, r.worker.history.seed, contentType, to,
+		if w.Paths, w.MorePaths, known = updatedPaths(r.worker.ledger.caches, r.worker.ledger.seed, contentType, to,
 			body); !known {
 			w.PathsUnknown = notCached
 		}
@@ -82,7 +82,7 @@ func verbOfWrite(req *http.Request, to target) string {
 // addRequest completes a record with the answer, and adds it to the run.
 func (r *run) addRequest(w status.Write, resp *http.Response, err error) {
 	w.Took = time.Since(w.At)
-	withText := r.worker.history.errorTexts
+	withText := r.worker.errorTexts
 	switch {
 	case err != nil:
 		w.Error = status.ErrorOf(err, withText)
@@ -98,19 +98,5 @@ func (r *run) addRequest(w status.Write, resp *http.Response, err error) {
 	default:
 		w.Code = resp.StatusCode
 	}
-	r.keep(w)
-}
-
-// keep adds a request to write to the run.
-func (r *run) keep(w status.Write) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.ended {
-		return
-	}
-	if d := r.needDetails(); len(d.requests) < maxWritesOfRun {
-		d.requests = append(d.requests, w)
-	} else {
-		d.moreRequests++
-	}
+	r.Record(w)
 }

@@ -15,7 +15,7 @@ import (
 
 // latest is the record of the latest write of the run.
 func (b *bench) latest() status.Write {
-	all := b.ctx.(*run).details.requests
+	all := b.ctx.(*run).Requests(0).Writes
 	return all[len(all)-1]
 }
 

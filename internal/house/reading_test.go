@@ -24,7 +24,7 @@ var rooms = map[string][]string{
 	"internal/store":         {"internal/store"},
 	"internal/lifecycle":     {"internal/lifecycle"},
 	"workqueue":              {"workqueue"},
-	"reconcile":              {"reconcile", "reconcile/program"},
+	"reconcile":              {"reconcile", "reconcile/internal/keys", "reconcile/internal/diff", "reconcile/program"},
 	"reconcile/status":       {"reconcile/status"},
 	"reconcile/objects":      {"reconcile/objects"},
 	"reconcile/events":       {"reconcile/events"},
@@ -74,7 +74,8 @@ func minutes(t *testing.T, room string) (sum float64) {
 
 // guided are the folders whose package doc ends with a reading order.
 var guided = []string{"informer", "informer/internal/wire", "informer/internal/wire/intern", "informer/clientgo",
-	"internal/store", "internal/lifecycle", "workqueue", "reconcile", "reconcile/status", "reconcile/objects",
+	"internal/store", "internal/lifecycle", "workqueue", "reconcile", "reconcile/status",
+	"reconcile/internal/keys", "reconcile/objects",
 	"reconcile/events",
 	"reconcile/rights", "reconcile/serve", "reconcile/metrics", "reconcile/inspect", "reconcile/webhook",
 	"reconcile/webhook/webhooktest", "reconcile/reconciletest",

@@ -1,4 +1,4 @@
-package reconcile
+package keys
 
 import (
 	"fmt"
@@ -14,16 +14,16 @@ import (
 // what a run writes, and a change is compared with that. While a run goes on, the event of a write may arrive before
 // the answer to it: such a change stays undecided until the run ends.
 
-// sighting is a change of an object that names the key.
-type sighting struct {
-	writeID
-	created    bool        // the object is new
-	updated    bool        // the object existed before: there are two states to compare
-	comparing  bool        // compareStates has yet to compare them
+// Sighting is a change of an object that names the key.
+type Sighting struct {
+	WriteID
+	Created    bool        // the object is new
+	Updated    bool        // the object existed before: there are two states to compare
+	comparing  bool        // Compare has yet to compare them
 	comparison *comparison // nil until it has
 }
 
-// comparison is what compareStates has found.
+// comparison is what Compare has found.
 type comparison struct {
 	object  string        // by name
 	changes []diff.Change // the fields in which the states differ
@@ -43,7 +43,7 @@ const (
 const maxUndecided = 64
 
 // authorOf compares a change with the writes of the run that goes on and of the two before it.
-func (e *keyEntry) authorOf(v writeID) author {
+func (e *entry) authorOf(v WriteID) author {
 	var inLast, inEarlier bool
 	if st := e.stats; st != nil {
 		_, inLast = st.last.writes[v]
@@ -60,7 +60,7 @@ func (e *keyEntry) authorOf(v writeID) author {
 }
 
 // markCreated records that a write of the key, which authorOf has found, created its object.
-func (e *keyEntry) markCreated(v writeID) {
+func (e *entry) markCreated(v WriteID) {
 	if st := e.stats; st != nil {
 		for _, past := range []pastRun{st.last, st.earlier} {
 			if _, ok := past.writes[v]; ok {
@@ -72,26 +72,26 @@ func (e *keyEntry) markCreated(v writeID) {
 	e.run.markCreated(v)
 }
 
-// observe records a change that names the key, and reports whether compareStates must compare the object's two states:
+// observe records a change that names the key, and reports whether Compare must compare the object's two states:
 // only a key that is half-way to a hot loop is worth that. mu is held.
-func (h *keyHistory) observe(e *keyEntry, v sighting) (compare bool) {
-	if h.allowHotLoops {
+func (l *loops) observe(e *entry, v Sighting) (compare bool) {
+	if l.allowHotLoops {
 		return false
 	}
 	st := e.stats
-	author := e.authorOf(v.writeID)
-	r := h.contested.find(h, v.writeID)
-	compare = v.updated &&
+	author := e.authorOf(v.WriteID)
+	r := l.contested.find(l, v.WriteID)
+	compare = v.Updated &&
 		(author != byOther && st != nil && st.repeats >= compareAfter || r != nil && r.rounds >= compareAfter)
 	switch author {
 	case byKey:
-		if v.created {
-			e.markCreated(v.writeID)
+		if v.Created {
+			e.markCreated(v.WriteID)
 		}
 	case unclear:
 		st = e.needStats()
 		if len(st.undecided) == maxUndecided {
-			h.resolveUndecided(e)
+			l.resolveUndecided(e)
 		}
 		if len(st.undecided) == maxUndecided {
 			e.othersActed = true
@@ -103,34 +103,34 @@ func (h *keyHistory) observe(e *keyEntry, v sighting) (compare bool) {
 		if r != nil {
 			r.touchedByOther = true
 		}
-		// If the key is in a hot loop because another writer undoes its writes, compareStates decides whether this
+		// If the key is in a hot loop because another writer undoes its writes, Compare decides whether this
 		// change is one more undoing.
-		e.othersActed = e.othersActed || !compare || st == nil || st.reverts <= hotAfter
+		e.othersActed = e.othersActed || !compare || st == nil || st.reverts <= HotAfter
 	}
 	return compare
 }
 
-// compareStates compares an object's states before and after a change that observe was called with.
-func compareStates[T any](h *keyHistory, key Key, source string, v sighting, event informer.Event[T]) {
+// Compare compares an object's states before and after a change that observe was called with.
+func Compare[T any](t *Table, key Key, source string, v Sighting, event informer.Event[T]) {
 	found := &comparison{object: fmt.Sprintf("%s %s", source, event.Key)}
 	// Methods of the user's types are called, and may panic.
-	err := lifecycle.Try(func() { found.changes = diff.Of(h.seed, event.Old, event.New) })
+	err := lifecycle.Try(func() { found.changes = diff.Of(t.seed, event.Old, event.New) })
 	v.comparison, found.failed = found, err != nil
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	e, ok := h.keys[key]
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e, ok := t.keys[key]
 	if !ok {
 		return // forgotten in between
 	}
 	e.needStats()
-	switch e.authorOf(v.writeID) {
+	switch e.authorOf(v.WriteID) {
 	case byKey:
-		h.comparedOwn(e, v)
+		t.comparedOwn(e, v)
 	case byOther:
-		h.comparedOther(e, v)
+		t.comparedOther(e, v)
 	case unclear:
 		for i, u := range e.stats.undecided {
-			if u.writeID == v.writeID {
+			if u.WriteID == v.WriteID {
 				e.stats.undecided[i] = v
 			}
 		}
@@ -138,52 +138,52 @@ func compareStates[T any](h *keyHistory, key Key, source string, v sighting, eve
 }
 
 // comparedOwn takes the comparison of a change that the key caused. mu is held.
-func (h *keyHistory) comparedOwn(e *keyEntry, v sighting) {
+func (l *loops) comparedOwn(e *entry, v Sighting) {
 	if v.comparison.failed {
 		return // without a comparison the write counts as a repetition
 	}
-	st, uid := e.stats, h.hashUID(v.writeID)
+	st, uid := e.stats, l.hashUID(v.WriteID)
 	text := fmt.Sprintf("%s: %s", v.comparison.object, strings.Join(diff.Names(v.comparison.changes), ", "))
 	if o := st.written[uid]; o != nil && st.repeats >= compareAfter {
 		if o.addChanges(v.comparison.changes); !o.progressed {
 			st.changingFields = text
 		}
 	}
-	if r := h.contested.byUID[uid]; r != nil && r.rounds >= compareAfter && r.ownChanges(v.comparison.changes) {
+	if r := l.contested.byUID[uid]; r != nil && r.rounds >= compareAfter && r.ownChanges(v.comparison.changes) {
 		r.reverts++
 		st.reverts, st.changingFields = max(st.reverts, r.reverts), text
-		h.updateHot(e)
+		l.updateHot(e)
 	}
 }
 
 // comparedOther takes the comparison of a change that another writer caused. If it does no more than undo a write of
 // the key, a key in a hot loop keeps resting. mu is held.
-func (h *keyHistory) comparedOther(e *keyEntry, v sighting) {
-	r := h.contested.byUID[h.hashUID(v.writeID)]
+func (l *loops) comparedOther(e *entry, v Sighting) {
+	r := l.contested.byUID[l.hashUID(v.WriteID)]
 	undoing := r != nil && !v.comparison.failed && r.otherChanges(v.comparison.changes)
-	e.othersActed = e.othersActed || !undoing || e.stats.reverts <= hotAfter
+	e.othersActed = e.othersActed || !undoing || e.stats.reverts <= HotAfter
 }
 
 // resolveUndecided decides the undecided changes whose author is known by now: after the run all of them. mu is held.
-func (h *keyHistory) resolveUndecided(e *keyEntry) {
+func (l *loops) resolveUndecided(e *entry) {
 	st := e.stats
-	st.undecided = slices.DeleteFunc(st.undecided, func(v sighting) bool {
-		switch e.authorOf(v.writeID) {
+	st.undecided = slices.DeleteFunc(st.undecided, func(v Sighting) bool {
+		switch e.authorOf(v.WriteID) {
 		case byKey:
-			if v.created {
-				e.markCreated(v.writeID)
+			if v.Created {
+				e.markCreated(v.WriteID)
 			}
 			if v.comparison != nil {
-				h.comparedOwn(e, v)
+				l.comparedOwn(e, v)
 			}
 		case byOther:
-			if r := h.contested.find(h, v.writeID); r != nil {
+			if r := l.contested.find(l, v.WriteID); r != nil {
 				r.touchedByOther = true
 			}
 			switch {
 			case v.comparison != nil:
-				h.comparedOther(e, v)
-			case !v.comparing: // otherwise compareStates calls comparedOther soon
+				l.comparedOther(e, v)
+			case !v.comparing: // otherwise Compare calls comparedOther soon
 				e.othersActed = true
 			}
 		case unclear:

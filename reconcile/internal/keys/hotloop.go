@@ -1,4 +1,4 @@
-package reconcile
+package keys
 
 import (
 	"fmt"
@@ -17,13 +17,13 @@ import (
 //   - It repeats what such runs have done: it deletes an object that they created, or it writes an object again that
 //     they wrote, and none of the objects that it writes shows progress. Progress is an object created or deleted, a
 //     field that has not changed before, a number that keeps falling towards zero, or one that keeps rising, for at
-//     most maxRises times. A write that does not change the resourceVersion is not counted.
+//     most MaxRises times. A write that does not change the resourceVersion is not counted.
 //
 // A run also counts, whatever caused it, if it sets fields to the values that it had given them before and that
 // another writer has undone within contestWindow.
 //
-// A few repetitions are how a Reconcile converges, so hotAfter of them are free. After that the key rests after each
-// run: for hotFloor, then, as long as it writes, for twice as long each time, up to hotCap. A change by anyone else,
+// A few repetitions are how a Reconcile converges, so HotAfter of them are free. After that the key rests after each
+// run: for HotFloor, then, as long as it writes, for twice as long each time, up to hotCap. A change by anyone else,
 // such as an edit of the spec, ends a rest at once, unless it only undoes a write of the key.
 //
 // The hot loop ends with progress, or with a run that writes nothing and does not ask for the next one at once. One of
@@ -32,18 +32,34 @@ import (
 // A source has to show a write for its fields to be compared. Without one, each further write of an object is a
 // repetition.
 const (
-	hotAfter = 20
-	hotFloor = time.Second
+	HotAfter = 20
+	HotFloor = time.Second
 	hotCap   = 5 * time.Minute
 
-	soonDelay    = hotFloor / 10 // a RequeueAfter below it asks for the next run at once
-	compareAfter = hotAfter / 2  // the level from which writes are compared field by field
+	soonDelay    = HotFloor / 10 // a RequeueAfter below it asks for the next run at once
+	compareAfter = HotAfter / 2  // the level from which writes are compared field by field
 	forgetAfter  = 2 * hotCap    // how long a key without runs is remembered
 )
 
+// loops are the hot loops of a controller. The Table's mu guards what changes.
+type loops struct {
+	allowHotLoops bool         // never changed
+	seed          maphash.Seed // of all hashes; never changed
+	hotKeys       map[*entry]struct{}
+	hotLoops      int // that have ever begun
+	contested     contestedObjects
+}
+
+func newLoops(allowed bool) loops {
+	return loops{allowHotLoops: allowed, seed: maphash.MakeSeed(), hotKeys: make(map[*entry]struct{})}
+}
+
+// hashUID returns what is kept of a UID.
+func (l *loops) hashUID(v WriteID) uint64 { return maphash.String(l.seed, string(v.UID)) }
+
 // repeatStats counts the repetitions of one key. It is zero for a key that has not run for a while.
 type repeatStats struct {
-	undecided  []sighting // changes that came while a run goes on, and whose author is unclear
+	undecided  []Sighting // changes that came while a run goes on, and whose author is unclear
 	selfCaused bool       // only the run before it caused this one; if none goes on, this is of the last run
 
 	last, earlier pastRun        // the last run and the one before it, whose events may be late
@@ -65,21 +81,21 @@ type repeatStats struct {
 
 // pastRun is what a run that has ended wrote.
 type pastRun struct {
-	writes  map[writeID]bool // true for objects that the run created
+	writes  map[WriteID]bool // true for objects that the run created
 	counted bool             // the writes are in repeatStats.written
 }
 
-// level is how far the key has gone. Beyond hotAfter it is in a hot loop.
+// level is how far the key has gone. Beyond HotAfter it is in a hot loop.
 func (st *repeatStats) level() int { return max(st.repeats, st.replacements, st.reverts) }
 
-func (st *repeatStats) hot() bool { return st.level() > hotAfter }
+func (st *repeatStats) hot() bool { return st.level() > HotAfter }
 
 // restAfter returns how long a key of that level rests after a run that has written.
 func restAfter(level int) time.Duration {
-	if level <= hotAfter {
+	if level <= HotAfter {
 		return 0
 	}
-	return min(hotFloor<<min(level-hotAfter-1, 30), hotCap)
+	return min(HotFloor<<min(level-HotAfter-1, 30), hotCap)
 }
 
 // rest returns how long the key rests after its last run.
@@ -87,12 +103,12 @@ func (st *repeatStats) rest() time.Duration {
 	if st.changed {
 		return restAfter(st.level())
 	}
-	return min(restAfter(st.level()), hotFloor)
+	return min(restAfter(st.level()), HotFloor)
 }
 
 // countLastRun counts the last run, once. It is called as late as possible, when the sources have shown what the run
 // wrote. mu is held.
-func (h *keyHistory) countLastRun(e *keyEntry) {
+func (l *loops) countLastRun(e *entry) {
 	st := e.stats
 	if st.last.counted || !st.selfCaused || !st.changed && !st.requeuedSoon {
 		return
@@ -104,14 +120,14 @@ func (h *keyHistory) countLastRun(e *keyEntry) {
 	}
 	if !st.earlier.counted {
 		for v, created := range st.earlier.writes {
-			if o, _ := st.written.of(h.hashUID(v), created, st.counted); o != nil && v.resourceVersion != "" {
-				o.version = maphash.String(h.seed, v.resourceVersion)
+			if o, _ := st.written.of(l.hashUID(v), created, st.counted); o != nil && v.ResourceVersion != "" {
+				o.version = maphash.String(l.seed, v.ResourceVersion)
 			}
 		}
 	}
 	sum := effect{repeated: !st.changed}
 	for v, created := range st.last.writes {
-		sum = sum.and(h.countWrite(st, v, created))
+		sum = sum.and(l.countWrite(st, v, created))
 	}
 	switch {
 	case sum.replaced:
@@ -121,7 +137,7 @@ func (h *keyHistory) countLastRun(e *keyEntry) {
 	case sum.repeated:
 		st.repeats++
 	}
-	h.updateHot(e)
+	l.updateHot(e)
 }
 
 // effect is what a write, or all writes of a run, come to.
@@ -132,22 +148,22 @@ func (x effect) and(y effect) effect {
 }
 
 // countWrite counts one write of the last run. mu is held.
-func (h *keyHistory) countWrite(st *repeatStats, v writeID, created bool) (x effect) {
-	uid := h.hashUID(v)
-	if v.resourceVersion == "" { // a deletion
+func (l *loops) countWrite(st *repeatStats, v WriteID, created bool) (x effect) {
+	uid := l.hashUID(v)
+	if v.ResourceVersion == "" { // a deletion
 		o := st.written[uid]
 		delete(st.written, uid)
 		own := o != nil && o.created
 		return effect{replaced: own, progressed: !own}
 	}
-	if _, deleted := st.last.writes[writeID{uid: v.uid}]; deleted {
+	if _, deleted := st.last.writes[WriteID{UID: v.UID}]; deleted {
 		return x // the answer to the deletion: it has a version, too
 	}
 	o, isNew := st.written.of(uid, created, st.counted)
 	if o == nil { // too many objects to remember this one
 		return effect{progressed: created}
 	}
-	version := maphash.String(h.seed, v.resourceVersion)
+	version := maphash.String(l.seed, v.ResourceVersion)
 	switch {
 	case o.version == version:
 		return x // the write changed nothing
@@ -165,53 +181,53 @@ func (h *keyHistory) countWrite(st *repeatStats, v writeID, created bool) (x eff
 
 // noteWrites reports whether the last run changed anything, and counts its writes as the controller's own in contested
 // objects. mu is held.
-func (h *keyHistory) noteWrites(st *repeatStats, now time.Time) (changed bool) {
-	if h.allowHotLoops {
+func (l *loops) noteWrites(st *repeatStats, now time.Time) (changed bool) {
+	if l.allowHotLoops {
 		return false
 	}
 	for v := range st.last.writes {
-		if _, same := st.earlier.writes[v]; same && v.resourceVersion != "" {
+		if _, same := st.earlier.writes[v]; same && v.ResourceVersion != "" {
 			continue
 		}
-		uid := h.hashUID(v)
-		if o := st.written[uid]; o != nil && o.version == maphash.String(h.seed, v.resourceVersion) {
+		uid := l.hashUID(v)
+		if o := st.written[uid]; o != nil && o.version == maphash.String(l.seed, v.ResourceVersion) {
 			continue
 		}
 		changed = true
-		h.contested.noteWrite(uid, now)
+		l.contested.noteWrite(uid, now)
 	}
 	return changed
 }
 
 // updateHot lets the key's rest and its place in hotKeys follow its level. mu is held.
-func (h *keyHistory) updateHot(e *keyEntry) {
+func (l *loops) updateHot(e *entry) {
 	st := e.stats
-	_, was := h.hotKeys[e]
+	_, was := l.hotKeys[e]
 	switch {
 	case st.hot():
 		if until := st.endedAt.Add(st.rest()); until.After(st.restsUntil) {
 			st.restsUntil = until
 		}
 		if !was {
-			h.hotKeys[e] = struct{}{}
-			h.hotLoops++
+			l.hotKeys[e] = struct{}{}
+			l.hotLoops++
 		}
 	case was:
-		delete(h.hotKeys, e)
+		delete(l.hotKeys, e)
 	}
 }
 
 // endOldContest ends the hot loop of two writers when the key has not run for slowContestWindow. mu is held.
-func (h *keyHistory) endOldContest(e *keyEntry, now time.Time) {
+func (l *loops) endOldContest(e *entry, now time.Time) {
 	if st := e.stats; st.reverts > 0 && now.Sub(st.endedAt) > slowContestWindow {
 		st.reverts = 0
-		h.updateHot(e)
+		l.updateHot(e)
 	}
 }
 
 // dueLine returns what writes the log line that is due when the key rests this long, or nil. A hot loop is logged when
 // it first costs the key a rest, and when it has ended. mu is held.
-func (h *keyHistory) dueLine(e *keyEntry, rest time.Duration) (write func(klog.Logger)) {
+func (l *loops) dueLine(e *entry, rest time.Duration) (write func(klog.Logger)) {
 	st := e.stats
 	switch {
 	case st.hot() && !st.logged && rest > 0:
@@ -220,7 +236,7 @@ func (h *keyHistory) dueLine(e *keyEntry, rest time.Duration) (write func(klog.L
 		if st.reverts > max(st.repeats, st.replacements) {
 			message = "Hot loop: another writer undoes each write of this key's runs, so it is slowed down"
 		}
-		values := []any{"runs", hotAfter + 1, "writes", fmt.Sprint(st.writeNames), "changes", st.changingFields,
+		values := []any{"runs", HotAfter + 1, "writes", fmt.Sprint(st.writeNames), "changes", st.changingFields,
 			"causes", e.causes.String(), "rests", rest, "atMost", hotCap}
 		return func(log klog.Logger) { log.Error(nil, message, values...) }
 	case !st.hot() && st.logged:
@@ -229,17 +245,4 @@ func (h *keyHistory) dueLine(e *keyEntry, rest time.Duration) (write func(klog.L
 	default:
 		return nil
 	}
-}
-
-// hotCounts returns the number of keys in a hot loop now, and of hot loops that have ever begun.
-func (h *keyHistory) hotCounts() (now, ever int) {
-	at := time.Now()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for e := range h.hotKeys {
-		if e.run == nil {
-			h.endOldContest(e, at)
-		}
-	}
-	return len(h.hotKeys), h.hotLoops
 }

@@ -1,7 +1,6 @@
-package reconcile
+package keys
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -11,27 +10,8 @@ import (
 // maxCauses is how many causes of one run are kept apart.
 const maxCauses = 4
 
-// Causes reports why the current call was triggered: what has named the key since the call before it. ctx must be the
-// one that Reconcile was given. It returns the first four causes that differ in source or object, and how many changes
-// there were besides. Several changes of one object are one [status.Cause]. It returns none if only the last run asked
-// for this one, and none after the call has returned.
-//
-// Causes is for logs, to find out why a key is reconciled so often. The loop itself logs causes at verbosity 4, and
-// with errors. Do not branch on them: changes are merged and may be missing, and after a restart all causes are new. A
-// Reconcile looks at the state.
-//
-// The cost: a fraction of a microsecond and no allocation for a change that names a key; about 200 bytes for a waiting
-// key.
-func Causes(ctx context.Context) (causes []status.Cause, more int) {
-	r, ok := ctx.Value(runKey{}).(*run)
-	if !ok {
-		return nil, 0
-	}
-	return r.causes()
-}
-
-// causes are those of one key. A waiting key nearly always has one.
-type causes struct {
+// Causes are those of one key. A waiting key nearly always has one.
+type Causes struct {
 	n     int // the causes in first and rest
 	more  int
 	first cause
@@ -48,7 +28,7 @@ type cause struct {
 }
 
 // add counts a change.
-func (cs *causes) add(source string, object Key, resourceVersion string, now int64) {
+func (cs *Causes) add(source string, object Key, resourceVersion string, now int64) {
 	for i := range cs.n {
 		if c := cs.at(i); c.object == object && c.source == source {
 			c.resourceVersion, c.to = resourceVersion, now
@@ -69,7 +49,7 @@ func (cs *causes) add(source string, object Key, resourceVersion string, now int
 	cs.n++
 }
 
-func (cs *causes) at(i int) *cause {
+func (cs *Causes) at(i int) *cause {
 	if i == 0 {
 		return &cs.first
 	}
@@ -77,14 +57,14 @@ func (cs *causes) at(i int) *cause {
 }
 
 // moveOut returns the causes, and leaves none.
-func (cs *causes) moveOut() causes {
+func (cs *Causes) moveOut() Causes {
 	taken := *cs
-	*cs = causes{}
+	*cs = Causes{}
 	return taken
 }
 
 // list returns them as Causes does.
-func (cs *causes) list() (list []status.Cause) {
+func (cs *Causes) list() (list []status.Cause) {
 	for i := range cs.n {
 		c := cs.at(i)
 		list = append(list, status.Cause{Source: c.source, Namespace: c.object.Namespace, Name: c.object.Name,
@@ -94,7 +74,7 @@ func (cs *causes) list() (list []status.Cause) {
 }
 
 // String is what logs show.
-func (cs *causes) String() string {
+func (cs *Causes) String() string {
 	if cs.n == 0 {
 		return "[its delay has ended]"
 	}

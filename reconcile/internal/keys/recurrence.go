@@ -1,4 +1,4 @@
-package reconcile
+package keys
 
 import (
 	"slices"
@@ -14,7 +14,7 @@ const (
 	maxWrittenObjects = 64                  // objects remembered for a key
 	maxContested      = 1024                // objects remembered for a controller, which another writer may write, too
 	maxFieldsKept     = 2 * diff.MaxChanges // fields of one object
-	maxRises          = 1000                // steps up of a number that count as progress
+	MaxRises          = 1000                // steps up of a number that count as progress
 
 	// contestWindow is how long after a write its undoing by another writer makes the two a loop. When they are slowed
 	// down, each in turn, it is slowContestWindow.
@@ -40,7 +40,7 @@ type changingField struct {
 }
 
 // addChanges compares a write with the ones before it. A field that changes for the first time, a number that falls
-// towards zero, and, for maxRises steps, a number that rises are progress. Any other change of a field that has
+// towards zero, and, for MaxRises steps, a number that rises are progress. Any other change of a field that has
 // changed before is not, even to a value that it never had: the time of day has a new one each time.
 func (t *writtenObject) addChanges(changes []diff.Change) {
 	first := t.fields == nil
@@ -59,7 +59,7 @@ func (t *writtenObject) addChanges(changes []diff.Change) {
 			f.direction, f.rises = c.Step, 0
 		case c.Step < 0:
 			t.progressed = t.progressed || !c.Below
-		case f.rises < maxRises:
+		case f.rises < MaxRises:
 			f.rises++
 			t.progressed = true
 		}
@@ -158,11 +158,11 @@ type contestedObjects struct {
 }
 
 // find returns the object of that UID, or nil.
-func (rs *contestedObjects) find(t *keyHistory, v writeID) *contestedObject {
+func (rs *contestedObjects) find(l *loops, v WriteID) *contestedObject {
 	if len(rs.byUID) == 0 {
 		return nil
 	}
-	return rs.byUID[t.hashUID(v)]
+	return rs.byUID[l.hashUID(v)]
 }
 
 // noteWrite records an own write.
@@ -173,7 +173,7 @@ func (rs *contestedObjects) noteWrite(id uint64, now time.Time) {
 		rs.add(id, r, now)
 	}
 	window := contestWindow
-	if r.reverts > hotAfter {
+	if r.reverts > HotAfter {
 		window = slowContestWindow // both writers may be resting
 	}
 	if now.Sub(r.lastWrite) > window {

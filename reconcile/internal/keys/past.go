@@ -1,11 +1,10 @@
-package reconcile
+package keys
 
 import (
 	"container/list"
 	"slices"
 	"time"
 
-	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
@@ -13,19 +12,17 @@ import (
 // Most runs find that there is nothing to do. Of these only the latest of the whole controller are remembered, in a
 // ring, so that they cost no allocation; if the key has a record already, they are in it as well.
 const (
-	defaultHistory = 10_000 // runs of a controller
-	maxRunsOfKey   = 8
+	MaxRunsOfKey   = 8
 	maxWaitsOfKey  = 8
 	maxWritesOfRun = 16
-	maxDebtsShown  = 4
 	slowRun        = time.Second
 )
 
-// runHistory is what a keyHistory remembers of runs. The keyHistory's mu guards it.
-type runHistory struct {
+// past is what a Table remembers of runs. The Table's mu guards it.
+type past struct {
 	limit int // how many runs are remembered in full; none if it is negative. Never changed
 
-	// Each keyRecord is in one of the two lists. The runs of those in byAge are counted in full, and are limit at most;
+	// Each record is in one of the two lists. The runs of those in byAge are counted in full, and are limit at most;
 	// the record whose last run is the oldest is the first to be forgotten. If that run has failed for good, then it
 	// says why the key rests, so it alone is kept, among the last: limit of them at most.
 	byAge, last list.List
@@ -38,8 +35,8 @@ type runHistory struct {
 	invalid     int                 // keys that their last run has left as status.KeyInvalid
 }
 
-// keyRecord is what is remembered of a key.
-type keyRecord struct {
+// record is what is remembered of a key.
+type record struct {
 	key   Key
 	runs  []status.Run  // the latest last; what they refer to never changes
 	waits []status.Wait // since the last run
@@ -47,64 +44,58 @@ type keyRecord struct {
 	final bool // in last, not in byAge
 }
 
-// remember adds a run that has ended to the history. d are its details, or nil. mu is held.
-func (h *keyHistory) remember(e *keyEntry, r *run, d *runDetails, o outcome, result string, now time.Time) {
-	p := &h.past
+// remember adds a run that has ended to the history, and returns its record if o asks for it and it is not quiet. d are
+// its details, or nil. mu is held.
+func (t *Table) remember(e *entry, r *Run, d *details, o Outcome, now time.Time) (added *status.Run) {
+	p := &t.past
 	if p.limit < 0 {
-		return
+		return nil
 	}
-	w := r.worker
-	took, writes := now.Sub(w.began), 0
+	w := r.Turn
+	took, writes := now.Sub(w.Began), 0
 	if d != nil {
 		writes = len(d.requests) + d.moreRequests
 	}
 	p.runs++
-	if o.err != nil {
+	if o.Error != nil {
 		p.failures++
 	}
-	p.addRecent(status.RunSummary{Namespace: r.key.Namespace, Name: r.key.Name, Started: w.began, Took: took,
-		Result: result, Writes: writes})
-	quiet := writes == 0 && o.err == nil && took < slowRun && (e.record == nil || len(e.record.waits) == 0)
+	p.addRecent(status.RunSummary{Namespace: r.Key.Namespace, Name: r.Key.Name, Started: w.Began, Took: took,
+		Result: o.Result, Writes: writes})
+	quiet := writes == 0 && o.Error == nil && took < slowRun && (e.record == nil || len(e.record.waits) == 0)
 	if quiet && e.record == nil {
-		return
+		return nil
 	}
-	record := status.Run{Started: w.began, Took: took, Result: result, Invalid: w.sawInvalid}
-	record.Causes, record.MoreCauses = w.causes.list(), w.causes.more
-	d.describe(&record)
-	if o.err != nil {
-		why := *o.why
-		if !h.errorTexts {
-			why.Text = ""
-		}
-		record.Error = &why
-		if o.panicked {
-			record.Where = whereInUserCode(lifecycle.StackOf(o.err))
-		}
+	run := status.Run{Started: w.Began, Took: took, Result: o.Result, Error: o.Error, Where: o.Where,
+		Invalid: o.Invalid}
+	run.Causes, run.MoreCauses = w.causes.list(), w.causes.more
+	d.describe(&run)
+	if o.After > 0 {
+		run.Again = now.Add(o.After)
 	}
-	if o.kind == doneAfter || o.kind == retryAfter {
-		record.Again = now.Add(o.after)
-	}
-	k := h.recordOf(e, r.key)
-	record.Waits = k.waitsOf(w.began, w.causes, status.Wait{Priority: int(w.claim.Priority()), Group: w.claim.Group()})
+	k := t.recordOf(e, r.Key)
+	run.Waits = k.waitsOf(w.Began, w.causes, status.Wait{Priority: o.Priority, Group: o.Group})
 	k.waits = nil
-	if w.onRun != nil && !quiet {
-		w.record = new(record)
+	p.add(k, run, quiet)
+	t.forgetOldRuns()
+	if o.Report && !quiet {
+		added = new(status.Run)
+		*added = run
 	}
-	h.past.add(k, record, quiet)
-	h.forgetOldRuns()
+	return added
 }
 
 // recordOf returns the record of a key, and makes one if there is none. mu is held.
-func (h *keyHistory) recordOf(e *keyEntry, key Key) *keyRecord {
+func (t *Table) recordOf(e *entry, key Key) *record {
 	if e.record == nil {
-		e.record = &keyRecord{key: key}
-		e.record.place = h.past.byAge.PushBack(e.record)
+		e.record = &record{key: key}
+		e.record.place = t.past.byAge.PushBack(e.record)
 	}
 	return e.record
 }
 
 // addRecent adds a run to the ring.
-func (p *runHistory) addRecent(r status.RunSummary) {
+func (p *past) addRecent(r status.RunSummary) {
 	if len(p.recent) < status.MaxRecent {
 		p.recent = append(p.recent, r)
 		return
@@ -114,7 +105,7 @@ func (p *runHistory) addRecent(r status.RunSummary) {
 }
 
 // add adds a run to the record of its key, and makes this the last to be forgotten.
-func (p *runHistory) add(k *keyRecord, r status.Run, quiet bool) {
+func (p *past) add(k *record, r status.Run, quiet bool) {
 	p.countState(k, -1)
 	defer p.countState(k, 1)
 	if k.final {
@@ -128,7 +119,7 @@ func (p *runHistory) add(k *keyRecord, r status.Run, quiet bool) {
 		k.runs[n-1] = r
 		return
 	}
-	if len(k.runs) == maxRunsOfKey {
+	if len(k.runs) == MaxRunsOfKey {
 		k.dropOne(r.Error != nil)
 		p.full--
 	}
@@ -138,7 +129,7 @@ func (p *runHistory) add(k *keyRecord, r status.Run, quiet bool) {
 
 // dropOne forgets the oldest run, or the second one if the oldest began the row of failures that goes on: that one has
 // the cause.
-func (k *keyRecord) dropOne(failed bool) {
+func (k *record) dropOne(failed bool) {
 	if failed && !slices.ContainsFunc(k.runs, func(r status.Run) bool { return r.Error == nil }) {
 		k.runs[0].Forgotten++
 		k.runs = slices.Delete(k.runs, 1, 2)
@@ -148,7 +139,7 @@ func (k *keyRecord) dropOne(failed bool) {
 }
 
 // countState adds n to the number of the keys that are in the state in which the last run has left k.
-func (p *runHistory) countState(k *keyRecord, n int) {
+func (p *past) countState(k *record, n int) {
 	if len(k.runs) == 0 {
 		return
 	}
@@ -177,42 +168,39 @@ func quietRun(r *status.Run) bool {
 }
 
 // forgetOldRuns forgets the oldest records if there are too many. mu is held.
-func (h *keyHistory) forgetOldRuns() {
-	p := &h.past
+func (t *Table) forgetOldRuns() {
+	p := &t.past
 	for p.full > p.limit || p.byAge.Len() > p.limit {
-		k := p.byAge.Remove(p.byAge.Front()).(*keyRecord)
+		k := p.byAge.Remove(p.byAge.Front()).(*record)
 		p.full -= len(k.runs)
 		if n := len(k.runs); n > 0 && k.runs[n-1].Result == "terminal" {
 			k.runs = slices.Clone(k.runs[n-1:])
 			k.place, k.final = p.last.PushBack(k), true
 			continue
 		}
-		h.forgetRecord(k)
+		t.forgetRecord(k)
 	}
 	for p.last.Len() > p.limit {
-		h.forgetRecord(p.last.Remove(p.last.Front()).(*keyRecord))
+		t.forgetRecord(p.last.Remove(p.last.Front()).(*record))
 	}
 }
 
 // forgetRecord forgets a record that is in no list any more, and the key if nothing else is known of it. mu is held.
-func (h *keyHistory) forgetRecord(k *keyRecord) {
-	h.past.countState(k, -1)
-	e := h.keys[k.key]
+func (t *Table) forgetRecord(k *record) {
+	t.past.countState(k, -1)
+	e := t.keys[k.key]
 	e.record = nil
-	if e.causes.n == 0 && e.run == nil && e.stats == nil {
-		h.forget(k.key, e)
+	if e.idle() {
+		t.forget(k.key, e)
 	}
 }
 
-// heldBack records a time in which a key could not run. Several of the same kind in a row are one.
-func (h *keyHistory) heldBack(key Key, wait status.Wait) {
-	if h.past.limit < 0 {
+// remembers records a time in which a key could not run. Several of the same kind in a row are one. mu is held.
+func (t *Table) remembers(key Key, e *entry, wait status.Wait) {
+	if t.past.limit < 0 {
 		return
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	e := h.entryOf(key, time.Now())
-	k := h.recordOf(e, key)
+	k := t.recordOf(e, key)
 	if n := len(k.waits); n > 0 && k.waits[n-1].For == wait.For && wait.For != status.WaitParked {
 		k.waits[n-1].To = wait.To
 		return
@@ -221,14 +209,14 @@ func (h *keyHistory) heldBack(key Key, wait status.Wait) {
 		k.waits = slices.Delete(k.waits, 0, 1)
 	}
 	k.waits = append(k.waits, wait)
-	h.forgetOldRuns()
+	t.forgetOldRuns()
 }
 
-// retries records when a run that has failed is tried again.
-func (h *keyHistory) retries(key Key, began time.Time, after time.Duration) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	e := h.keys[key]
+// Retries records when a run that has failed is tried again.
+func (t *Table) Retries(key Key, began time.Time, after time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.keys[key]
 	if e == nil || e.record == nil {
 		return
 	}
@@ -243,7 +231,7 @@ func (h *keyHistory) retries(key Key, began time.Time, after time.Duration) {
 // waitsOf returns how the key spent the time from its last run to the one that began at that time: the delay that the
 // last run, or the rate limiter, asked for; the times in which it was held back; and the wait for a worker, which turn
 // describes.
-func (k *keyRecord) waitsOf(began time.Time, cs causes, turn status.Wait) (waits []status.Wait) {
+func (k *record) waitsOf(began time.Time, cs Causes, turn status.Wait) (waits []status.Wait) {
 	ready := time.Time{}
 	if cs.n > 0 {
 		ready = time.Unix(0, cs.first.from)

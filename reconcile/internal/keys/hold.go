@@ -1,0 +1,115 @@
+package keys
+
+import (
+	"slices"
+	"time"
+
+	"github.com/thermostat-go/thermostat/reconcile/status"
+)
+
+// Hold keeps a key from running for a reason, until it is freed. It reports whether the key was not held for that
+// reason before; if it was, the earlier wait stays. The key need not exist.
+func (t *Table) Hold(key Key, wait status.Wait) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.hold(key, t.entryOf(key, wait.From), wait)
+}
+
+func (t *Table) hold(key Key, e *entry, wait status.Wait) bool {
+	if e.heldFor(wait.For) != nil {
+		return false
+	}
+	e.holds = append(e.holds, wait)
+	t.held[key] = e
+	return true
+}
+
+// Free ends a hold that has no end of its own. due says that a worker has taken the key meanwhile, so that the caller
+// must put it into the queue. If it is, the wait is remembered.
+func (t *Table) Free(key Key, reason status.WaitReason) (wait status.Wait, held, due bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.held[key]
+	if e == nil || e.heldFor(reason) == nil {
+		return status.Wait{}, false, false
+	}
+	wait = *e.heldFor(reason)
+	wait.To = time.Now()
+	if due = e.due || reason == status.WaitParked; due {
+		t.remembers(key, e, wait)
+	}
+	t.release(key, e, reason)
+	e.due = e.due && reason != status.WaitPaused
+	if e.idle() {
+		t.forget(key, e)
+	}
+	return wait, true, due
+}
+
+// release ends a hold. mu is held.
+func (t *Table) release(key Key, e *entry, reason status.WaitReason) {
+	e.holds = slices.DeleteFunc(e.holds, func(w status.Wait) bool { return w.For == reason })
+	if len(e.holds) == 0 {
+		e.holds = nil
+		delete(t.held, key)
+	}
+}
+
+// mustWait reports whether a key that a worker has taken is held, and for how long: zero if only Free ends that. mu is
+// held.
+func (t *Table) mustWait(key Key, e *entry, now time.Time) (left time.Duration, held bool) {
+	if e.heldFor(status.WaitPaused) != nil {
+		e.due = true
+		return 0, true
+	}
+	refused := e.heldFor(status.WaitBackoff)
+	if refused == nil {
+		return 0, false
+	}
+	if left = refused.To.Sub(now); left > 0 {
+		t.remembers(key, e, status.Wait{For: status.WaitBackoff, From: now, To: refused.To})
+		return left, true
+	}
+	t.release(key, e, status.WaitBackoff)
+	return 0, false
+}
+
+// heldFor returns the hold of that reason, or nil. mu is held.
+func (e *entry) heldFor(reason status.WaitReason) *status.Wait {
+	for i := range e.holds {
+		if e.holds[i].For == reason {
+			return &e.holds[i]
+		}
+	}
+	return nil
+}
+
+// Counts says how many keys are held, and how many repeat themselves.
+type Counts struct {
+	Paused, Parked    int
+	LongestParked     time.Duration
+	HotKeys, HotLoops int
+}
+
+// Counts returns the figures of this moment.
+func (t *Table) Counts() (n Counts) {
+	now := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, e := range t.held {
+		if e.heldFor(status.WaitPaused) != nil {
+			n.Paused++
+		}
+		if parked := e.heldFor(status.WaitParked); parked != nil {
+			n.Parked++
+			n.LongestParked = max(n.LongestParked, now.Sub(parked.From))
+		}
+	}
+	for e := range t.hotKeys {
+		if e.run == nil {
+			t.endOldContest(e, now)
+		}
+	}
+	n.HotKeys, n.HotLoops = len(t.hotKeys), t.hotLoops
+	return n
+}

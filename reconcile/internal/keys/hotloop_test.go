@@ -1,0 +1,222 @@
+package keys
+
+import (
+	"fmt"
+	"net/url"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile/internal/diff"
+)
+
+var parent = Key{Namespace: "default", Name: "parent"}
+
+// defaultHistory is how many runs a controller remembers.
+const defaultHistory = 10_000
+
+func newTable(allowHotLoops bool, runs int) *Table {
+	return New(allowHotLoops, runs, func(*url.URL) string { return "" })
+}
+
+func requireBegins(t *testing.T, table *Table, r *Run) {
+	t.Helper()
+	_, held := table.Begin(r)
+	require.False(t, held)
+}
+
+// TestTheTrailForgetsKeysThatNobodyNames has a million objects that are written once each, and never named again.
+func TestTheTrailForgetsKeysThatNobodyNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTable(false, defaultHistory)
+		for i := range 50_000 {
+			r := &Run{Turn: &Turn{Began: time.Now()}, Key: Key{Name: fmt.Sprint(i)}}
+			tr.Named(r.Key, "For x", r.Key, "1", Sighting{WriteID: WriteID{"u", "1"}})
+			tr.Begin(r)
+			r.Wrote("u", "2", false)
+			tr.End(r, Outcome{Result: "success"}, time.Now())
+			time.Sleep(time.Second)
+		}
+		require.Less(t, len(tr.keys), 3000, "about ten minutes' worth, twice")
+	})
+}
+
+// TestTheThresholdsOfHotLoops has each of them on both sides.
+func TestTheThresholdsOfHotLoops(t *testing.T) {
+	const uid = types.UID("uid")
+	change := []diff.Change{{Path: 1, Now: 2, Old: 1}}
+	fresh := func(st repeatStats, r contestedObject) (*Table, *entry) {
+		h, e := newTable(false, defaultHistory), &entry{stats: &st}
+		h.keys[parent] = e
+		h.contested.byUID = map[uint64]*contestedObject{h.hashUID(WriteID{UID: uid}): &r}
+		return h, e
+	}
+	t.Run("rest", func(t *testing.T) {
+		for level, want := range map[int]time.Duration{0: 0, HotAfter: 0, HotAfter + 1: time.Second,
+			HotAfter + 2: 2 * time.Second, HotAfter + 9: 256 * time.Second, HotAfter + 10: hotCap, 1000: hotCap} {
+			require.Equal(t, want, restAfter(level), level)
+			require.Equal(t, want, (&repeatStats{repeats: level, changed: true}).rest(), level)
+			require.Equal(t, min(want, HotFloor), (&repeatStats{repeats: level}).rest(), level)
+			require.Equal(t, want > 0, (&repeatStats{repeats: level}).hot(), level)
+		}
+	})
+	t.Run("comparing", func(t *testing.T) {
+		own, other := WriteID{uid, "2"}, WriteID{uid, "3"}
+		for _, test := range []struct {
+			repeats, rounds int
+			v               Sighting
+			want            bool
+		}{
+			{repeats: compareAfter - 1, v: Sighting{WriteID: own, Updated: true}},
+			{repeats: compareAfter, v: Sighting{WriteID: own, Updated: true}, want: true},
+			{repeats: compareAfter, v: Sighting{WriteID: own}},
+			{repeats: compareAfter, v: Sighting{WriteID: other, Updated: true}},
+			{rounds: compareAfter - 1, v: Sighting{WriteID: other, Updated: true}},
+			{rounds: compareAfter, v: Sighting{WriteID: other, Updated: true}, want: true},
+			{rounds: compareAfter, v: Sighting{WriteID: own, Updated: true}, want: true},
+		} {
+			h, e := fresh(repeatStats{repeats: test.repeats, last: pastRun{writes: map[WriteID]bool{own: false}}},
+				contestedObject{rounds: test.rounds})
+			require.Equal(t, test.want, h.observe(e, test.v), "%+v", test)
+		}
+	})
+	t.Run("undoing", func(t *testing.T) {
+		for _, test := range []struct {
+			name    string
+			reverts int
+			held    heldField
+			want    bool
+		}{
+			{"not yet a hot loop", HotAfter, heldField{path: 1, value: 1}, true},
+			{"a hot loop, and one more undoing", HotAfter + 1, heldField{path: 1, value: 1}, false},
+			{"a hot loop, and another change", HotAfter + 1, heldField{path: 2, value: 1}, true},
+		} {
+			h, e := fresh(repeatStats{reverts: test.reverts}, contestedObject{fields: []heldField{test.held}})
+			v := Sighting{WriteID: WriteID{uid, "3"}, comparison: &comparison{changes: change}}
+			h.comparedOther(e, v)
+			require.Equal(t, test.want, e.othersActed, test.name)
+		}
+	})
+	t.Run("states that cannot be compared", func(t *testing.T) {
+		for failed, want := range map[bool]string{true: "", false: "an object: "} {
+			h, e := fresh(repeatStats{repeats: compareAfter}, contestedObject{})
+			e.stats.written = writtenObjects{h.hashUID(WriteID{UID: uid}): {}}
+			h.comparedOwn(e, Sighting{WriteID: WriteID{uid, "3"},
+				comparison: &comparison{object: "an object", failed: failed}})
+			require.Equal(t, want, e.stats.changingFields)
+		}
+	})
+	t.Run("a key without stats", func(t *testing.T) {
+		h, e := fresh(repeatStats{}, contestedObject{rounds: compareAfter})
+		contested := h.contested.find(&h.loops, WriteID{UID: uid})
+		compare := func(v Sighting, from, to int32) {
+			e.stats = nil
+			v.Updated = true
+			require.True(t, h.observe(e, v))
+			pod := func(n int32) *corev1.Pod { return &corev1.Pod{Spec: corev1.PodSpec{Priority: &n}} }
+			Compare(h, parent, "Owns pods", v, informer.Event[*corev1.Pod]{Old: pod(from), New: pod(to)})
+		}
+		e.run = &Run{Key: parent, Turn: &Turn{}}
+		e.run.Wrote(uid, "2", false)
+		compare(Sighting{WriteID: WriteID{uid, "2"}}, 1, 2)
+		require.Len(t, contested.fields, 1, "the field that its run has set")
+		e.run = nil
+		compare(Sighting{WriteID: WriteID{uid, "3"}}, 2, 1)
+		require.True(t, contested.fields[0].undone, "another writer has undone that")
+		e.run = &Run{Key: parent, Turn: &Turn{}}
+		e.run.Wrote(uid, "4", false)
+		compare(Sighting{WriteID: WriteID{uid, "4"}}, 1, 2)
+		require.Equal(t, 1, e.stats.reverts, "its run has set the field again")
+	})
+	t.Run("objects beyond those that are remembered", func(t *testing.T) {
+		for created, want := range map[bool]int{true: compareAfter, false: HotAfter - 1} {
+			st := repeatStats{repeats: HotAfter - 1, selfCaused: true, changed: true, written: writtenObjects{}}
+			h, e := fresh(st, contestedObject{})
+			st = *e.stats
+			for id := range uint64(maxWrittenObjects) {
+				st.written[id] = &writtenObject{updates: 1}
+			}
+			e.stats.last.writes = map[WriteID]bool{{uid, "2"}: created}
+			h.countLastRun(e)
+			require.NotContains(t, e.stats.written, h.hashUID(WriteID{UID: uid}))
+			require.Equal(t, want, e.stats.repeats, "to create one is progress: %t", created)
+		}
+	})
+	t.Run("forgetting", func(t *testing.T) {
+		now := time.Now()
+		for name, test := range map[string]struct {
+			entry entry
+			kept  bool
+		}{
+			"just old enough to stay": {entry{stats: &repeatStats{endedAt: now.Add(-forgetAfter)}}, true},
+			"too old":                 {entry{stats: &repeatStats{endedAt: now.Add(-forgetAfter - 1)}}, false},
+			"it waits":                {entry{stats: &repeatStats{}, causes: Causes{n: 1}}, true},
+			"it runs":                 {entry{stats: &repeatStats{}, run: &Run{}}, true},
+			"it has never run":        {entry{}, true},
+		} {
+			h := newTable(false, defaultHistory)
+			h.keys[parent] = &test.entry
+			h.sweep(now)
+			require.Equal(t, test.kept, len(h.keys) == 1, name)
+			require.Equal(t, len(h.keys), h.sweptTo, name)
+		}
+	})
+}
+
+// TestWhatCannotBeJudgedIsSomebodyElses lets more changes name a key in a run than its end can judge, all of them its
+// own but for the last one, which must bring the key up.
+func TestWhatCannotBeJudgedIsSomebodyElses(t *testing.T) {
+	for name, stranger := range map[string]bool{"all are its own": false, "one is not": true} {
+		synctest.Test(t, func(t *testing.T) {
+			tr := newTable(false, defaultHistory)
+			r := &Run{Turn: &Turn{Began: time.Now()}, Key: parent}
+			tr.Named(parent, "For x", parent, "", Sighting{})
+			requireBegins(t, tr, r)
+			write := func(i int) WriteID { return WriteID{"u", fmt.Sprint(i)} }
+			for i := range maxUndecided {
+				tr.Named(parent, "For x", parent, "", Sighting{WriteID: write(i)})
+			}
+			if stranger {
+				tr.Named(parent, "For x", parent, "", Sighting{WriteID: WriteID{"stranger", "1"}})
+			}
+			for i := range maxUndecided {
+				r.Wrote("u", write(i).ResourceVersion, false)
+			}
+			r.Returned()
+			tr.End(r, Outcome{Result: "success"}, time.Now())
+			require.Equal(t, stranger, tr.keys[parent].othersActed, name)
+		})
+	}
+}
+
+// TestWhatIsKnownOfCirclesHasALimit lets one key write a new object in each of many runs, and somebody else touch it.
+func TestWhatIsKnownOfCirclesHasALimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTable(false, defaultHistory)
+		for i := range 5 * maxContested {
+			r := &Run{Turn: &Turn{Began: time.Now()}, Key: parent}
+			tr.Named(parent, "For x", parent, "", Sighting{WriteID: WriteID{types.UID(fmt.Sprint(i - 1)), "1"}})
+			requireBegins(t, tr, r)
+			r.Wrote(types.UID(fmt.Sprint(i)), "1", false)
+			r.Returned()
+			tr.End(r, Outcome{Result: "requeue_after", After: 1}, time.Now())
+		}
+		require.Len(t, tr.keys, 1)
+		require.LessOrEqual(t, len(tr.keys[parent].stats.written), maxWrittenObjects)
+		require.Len(t, tr.contested.byUID, maxContested)
+		require.Len(t, tr.contested.ring, maxContested)
+	})
+	tr, r := &writtenObject{}, &contestedObject{}
+	for i := range 100 {
+		changes := []diff.Change{{Path: uint64(i), Now: 1}}
+		tr.addChanges(changes)
+		r.ownChanges(changes)
+	}
+	require.Len(t, tr.fields, maxFieldsKept)
+	require.Len(t, r.fields, maxFieldsKept)
+}
