@@ -389,40 +389,11 @@ func TestWireDoesNotPassOverAnEvent(t *testing.T) {
 	})
 }
 
-// Objects have parts in common, unless a transform function may change them. The configuration itself stays as it was.
-func TestWireSharesNothingThatATransformChanges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := reconciletest.NewServer(t, reconciletest.Options{Seed: 1})
-		m := writer{t, kubernetes.NewForConfigOrDie(server.Config())}
-		link := server.Link()
-		cfg := link.Config()
-		before := fmt.Sprintf("%p", cfg.WrapTransport)
-		inf := ours(typedMaps(t, Wire(cfg)), &corev1.ConfigMap{})
-		require.Equal(t, before, fmt.Sprintf("%p", cfg.WrapTransport))
-		require.NoError(t, inf.SetTransform(func(obj any) (any, error) {
-			o := obj.(*corev1.ConfigMap)
-			o.Labels["own"] = o.Name
-			return o, nil
-		}))
-		stop := run(t, inf)
-		defer stop()
-		for i := range 250 {
-			if i == 150 { // the client has seen each of the first ones itself; the rest comes at once
-				synctest.Wait()
-				link.DelayWatches("configmaps", time.Second)
-			}
-			_, err := m.client.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{
-				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("map-", i), Labels: map[string]string{"app": "same"}}},
-				metav1.CreateOptions{})
-			require.NoError(t, err)
-		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		require.Len(t, inf.GetStore().List(), 250)
-		for _, obj := range inf.GetStore().List() {
-			require.Equal(t, obj.(*corev1.ConfigMap).Name, obj.(*corev1.ConfigMap).Labels["own"])
-		}
-	})
+// Wire changes a copy of a configuration.
+func TestWireLeavesTheConfigurationAsItWas(t *testing.T) {
+	cfg := &rest.Config{Host: "https://server"}
+	require.NotNil(t, Wire(cfg).WrapTransport)
+	require.Nil(t, cfg.WrapTransport)
 }
 
 // undecodable gives a ConfigMap data that is no map.
