@@ -97,14 +97,14 @@ build:
 	@go run ./reconcile/reconciletest/cluster/assets > /dev/null
 
 VERSIONS ?= 1.33 1.34 1.35 1.36 1.37
-# The packages whose tests use package cluster, and of their tests those in files that do. But for those that compare the
-# server in memory, which models the newest version, with a real one.
+# The packages whose tests use package cluster, and of their tests those in files that do. But for those that compare
+# the server in memory, which models the newest version, with a real one.
 MODEL = ^(TestConformance|TestRecordAnswers)$$
 CLUSTERED = grep -lE --include='*_test.go' -r 'cluster\.(Shared|New|Start|Assets)\('
 ON_CLUSTER = informer leaderelection reconcile examples/hello examples/loop examples/cronbackup
 
 .PHONY: versions
-versions: ## the tests against a control plane, and the demo, on each of VERSIONS; the first time 10 minutes of build each
+versions: ## the tests against a control plane, and the demo, on each of VERSIONS; builds each at first, 10 minutes
 	@set -e; failed=; for version in $(VERSIONS); do \
 		export THERMOSTAT_KUBERNETES=$$version; \
 		go run ./reconcile/reconciletest/cluster/assets > /dev/null; \
@@ -206,8 +206,8 @@ lint: systems ## gofmt, 120 columns, go vet (also as on macOS and Windows), stat
 
 # What users import, by the oldest client-go and each minor version after it. Replace directives select it, as in the
 # go.mod of a user who has to stay on it. Not run with the oldest: the tests of package reconciletest, which models the
-# API of go.mod's version, and those of informer/clientgo that run client-go's own informers in virtual time, which these
-# cannot.
+# API of go.mod's version, and those of informer/clientgo that run client-go's own informers in virtual time, in which
+# these hang.
 CLIENT_GO_OLDEST  = v0.34.0
 CLIENT_GO_BETWEEN = v0.35.0 v0.36.0
 CLIENT_GO_NEWEST  = v0.37

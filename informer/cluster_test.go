@@ -37,7 +37,7 @@ type follower struct {
 	fell    error  // set if the store's version went back (I5)
 }
 
-// lists is how many lists the informer has begun, without the one that a server before 1.34 refuses: it does not stream.
+// lists is how many lists the informer has begun, without the streamed one, which a server before 1.34 refuses.
 func (f *follower) lists() int {
 	if f.inf.health.plain.Load() {
 		return f.inf.Health().Lists - 1

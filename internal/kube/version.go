@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// CompareVersions returns -1 if resourceVersion a is earlier than b, both of one resource, 0 if they are the same, and 1
-// if a is later. Versions have an order only if both are whole numbers above 0, of any length and without leading zeros;
-// else it returns an error.
+// CompareVersions returns -1 if resourceVersion a is earlier than b, both of one resource, 0 if they are the same, and
+// 1 if a is later. Versions have an order only if both are whole numbers above 0, of any length and without leading
+// zeros; else it returns an error.
 //
 // It is CompareResourceVersion of apimachinery 0.35, which the oldest client-go that we build with does not have.
 func CompareVersions(a, b string) (int, error) {

@@ -143,8 +143,8 @@ func compile(ctx context.Context, log io.Writer, source fs.FS, r release, dir st
 	if err := unpack(source, r, sources); err != nil {
 		return err
 	}
-	fmt.Fprintf(log, "cluster: compiling etcd, kube-apiserver and kube-controller-manager of Kubernetes %s for %s; the "+
-		"first time this takes several minutes\n", r.version, dir)
+	fmt.Fprintf(log, "cluster: compiling etcd, kube-apiserver and kube-controller-manager of Kubernetes %s for %s; "+
+		"the first time this takes several minutes\n", r.version, dir)
 	// The environment is for the code under test: flags like -mod=vendor and a workspace are not meant for this build.
 	command := exec.CommandContext(ctx, "go", "build", "-v", "-mod=readonly", "-buildvcs=false", "-ldflags",
 		r.linkerFlags(), "-o", filepath.Join(result, binaryName), ".")

@@ -19,14 +19,15 @@ import (
 func small() fstest.MapFS {
 	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
 	return fstest.MapFS{
-		"go.mod.txt":              file("module example.com/small // as if: k8s.io/kubernetes v1.37.1\n\ngo 1.26.0\n"),
-		"kubernetes-1.9.mod.txt":  file("module example.com/small // as if: k8s.io/kubernetes v1.9.4\n\ngo 1.25.0\n"),
+		"go.mod.txt":              file("module example.com/small // k8s.io/kubernetes v1.37.1\n\ngo 1.26.0\n"),
+		"kubernetes-1.9.mod.txt":  file("module example.com/small // k8s.io/kubernetes v1.9.4\n\ngo 1.25.0\n"),
 		"kubernetes-1.9.sum.txt":  file(""),
-		"kubernetes-1.36.mod.txt": file("module example.com/small // as if: k8s.io/kubernetes v1.36.4\n\ngo 1.25.0\n"),
+		"kubernetes-1.36.mod.txt": file("module example.com/small // k8s.io/kubernetes v1.36.4\n\ngo 1.25.0\n"),
 		"kubernetes-1.36.sum.txt": file(""),
-		"main.go.txt":             file("package main\n\nimport \"example.com/small/deep\"\n\nfunc main() { deep.Hello() }\n"),
-		"deep/down.go.txt":        file("package deep\n\nfunc Hello() { println(\"hello\") }\n"),
-		"main.go":                 file("is no part of it"),
+		"main.go.txt": file("package main\n\nimport \"example.com/small/deep\"\n\n" +
+			"func main() { deep.Say() }\n"),
+		"deep/down.go.txt": file("package deep\n\nfunc Say() { println(\"hello\") }\n"),
+		"main.go":          file("is no part of it"),
 	}
 }
 

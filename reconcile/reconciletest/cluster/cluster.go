@@ -20,8 +20,8 @@ import (
 
 // Options change what [Start] and [New] start. The zero value is a whole cluster.
 type Options struct {
-	// Version is the minor version of Kubernetes, such as "1.34": see the package's documentation. Default: the variable
-	// THERMOSTAT_KUBERNETES, and without it the newest.
+	// Version is the minor version of Kubernetes, such as "1.34": see the package's documentation. Default: that of the
+	// variable THERMOSTAT_KUBERNETES, and without it the newest.
 	Version string
 	// Controllers are the controllers of kube-controller-manager that run, as its flag --controllers takes them: "*"
 	// for all that are on by default, a name, or "-" and a name to leave one out. Default: "*". Two run in every case,

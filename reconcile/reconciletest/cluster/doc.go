@@ -63,8 +63,8 @@
 // The cells of 1.35 are what its sources say; the others are measured by a test, which "make versions" runs on each.
 //
 // The server of 1.33 refuses a streamed list, and package informer lists by pages instead. No server selects by a
-// shardSelector unless its feature gate ShardedListAndWatch, which is alpha, is switched on: it sends everything. Before
-// 1.37 a server keeps the metadata.deletionGracePeriodSeconds of an object that an apply creates.
+// shardSelector unless its feature gate ShardedListAndWatch, which is alpha, is switched on: it sends everything.
+// Before 1.37 a server keeps the metadata.deletionGracePeriodSeconds of an object that an apply creates.
 //
 // # With envtest
 //
@@ -124,8 +124,8 @@
 //
 // # Reading order
 //
-// cluster.go (New, Shared, Start), version.go and build.go with progress.go (the programs, built once), programs.go (programs of other
-// modules, for tests), supervisor.go and process.go (who starts and ends what), component.go and etcd.go (stop, kill
-// and restart a part), namespace.go, serviceaccount.go, apply.go and aggregate.go (what a test makes), system_unix.go
-// and system_other.go.
+// cluster.go (New, Shared, Start), version.go and build.go with progress.go (the programs, built once), programs.go
+// (programs of other modules, for tests), supervisor.go and process.go (who starts and ends what), component.go and
+// etcd.go (stop, kill and restart a part), namespace.go, serviceaccount.go, apply.go and aggregate.go (what a test
+// makes), system_unix.go and system_other.go.
 package cluster

@@ -57,7 +57,8 @@ func TestPromisesOfTheVersion(t *testing.T) {
 func streamsLists(t *testing.T, c *cluster.Cluster, namespace string) bool {
 	yes := true
 	w, err := c.Client().CoreV1().ConfigMaps(namespace).Watch(t.Context(), metav1.ListOptions{
-		SendInitialEvents: &yes, AllowWatchBookmarks: true, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
+		SendInitialEvents: &yes, AllowWatchBookmarks: true,
+		ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
 	})
 	if apierrors.IsInvalid(err) {
 		return false
