@@ -53,7 +53,8 @@ func TestReferencedWithRightsToNamesOnly(t *testing.T) {
 	shows(tls, true)
 	shows(late, false)
 	for _, key := range []Key{other, elsewhere} {
-		require.Eventually(t, func() bool { return secrets.HealthIn(key.String()).State == Denied }, inTime, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return secrets.HealthIn(key.String()).State == Denied }, inTime,
+			5*time.Millisecond)
 		_, _, err := secrets.Get(key)
 		require.ErrorIs(t, err, ErrNotKnown)
 		require.True(t, apierrors.IsForbidden(err), "%v", err)

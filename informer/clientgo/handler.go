@@ -112,13 +112,13 @@ func (s *sharedInformer) call(log klog.Logger, h cache.ResourceEventHandler, res
 		defer utilruntime.HandleCrashWithLogger(log)
 		switch {
 		case e.Type == informer.Added:
-			h.OnAdd(s.store.unpack(e.New), e.Initial)
+			h.OnAdd(s.store.packs.object(e.New), e.Initial)
 		case e.Type == informer.Updated && (!e.Resync || resyncs || s.checkPeriod == 0):
-			h.OnUpdate(s.store.unpack(e.Old), s.store.unpack(e.New))
+			h.OnUpdate(s.store.packs.object(e.Old), s.store.packs.object(e.New))
 		case e.FinalStateUnknown:
-			h.OnDelete(cache.DeletedFinalStateUnknown{Key: s.keyOf(e.Key, e.Old), Obj: s.store.unpack(e.Old)})
+			h.OnDelete(cache.DeletedFinalStateUnknown{Key: s.keyOf(e.Key, e.Old), Obj: s.store.packs.object(e.Old)})
 		case e.Type == informer.Deleted:
-			h.OnDelete(s.store.unpack(e.Old))
+			h.OnDelete(s.store.packs.object(e.Old))
 		}
 	}
 }

@@ -213,7 +213,7 @@ func (s *sharedInformer) keyOf(key informer.Key, obj any) string {
 	}
 	var own string
 	var err error
-	panicked := lifecycle.Try(func() { own, err = s.store.keyFunc(s.store.unpack(obj)) })
+	panicked := lifecycle.Try(func() { own, err = s.store.keyFunc(s.store.packs.object(obj)) })
 	if panicked != nil || err != nil {
 		return keyOf(key) // it is no object any more
 	}

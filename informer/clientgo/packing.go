@@ -42,28 +42,31 @@ func (pack Packing) held(obj any) (any, error) {
 	return pack(object)
 }
 
-// unpack returns the object of what is held. It panics if there is no way back: that is a fault of the Packing, and
-// most of those who read a store cannot be told of an error.
-func (x *indexer) unpack(held any) any {
-	if !x.packs {
+// packs says that some of what a store holds is a Packed.
+type packs bool
+
+// object returns the object of what is held. It panics if there is no way back: that is a fault of the Packing, and most
+// of those who read a store cannot be told of an error.
+func (p packs) object(held any) any {
+	if !p {
 		return held
 	}
-	p, ok := held.(Packed)
+	packed, ok := held.(Packed)
 	if !ok {
 		return held // written by hand, or what a transform function has made
 	}
-	object, err := p.Object()
+	object, err := packed.Object()
 	if err != nil {
 		panic(fmt.Errorf("clientgo: an object that was packed cannot be unpacked: %w", err))
 	}
 	return object
 }
 
-// unpackAll is unpack of many, in place.
-func (x *indexer) unpackAll(held []any) []any {
-	if x.packs {
+// objects is object for many, in place.
+func (p packs) objects(held []any) []any {
+	if p {
 		for i := range held {
-			held[i] = x.unpack(held[i])
+			held[i] = p.object(held[i])
 		}
 	}
 	return held

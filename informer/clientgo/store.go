@@ -36,7 +36,7 @@ func NewIndexer(keyFunc cache.KeyFunc, indexers cache.Indexers, opts ...StoreOpt
 type indexer struct {
 	keyFunc   cache.KeyFunc
 	transform cache.TransformFunc // nil: objects are stored as they come
-	packs     bool                // some of them are held as a Packed
+	packs     packs
 
 	// A goroutine that changes the table holds writer. The index functions, the user's code, run meanwhile: they may
 	// read the store but not write to it.
@@ -233,7 +233,7 @@ func (x *indexer) Replace(list []any, resourceVersion string) error {
 
 func (x *indexer) Resync() error { return nil } // meaningless, as client-go says
 
-func (x *indexer) List() []any { return x.unpackAll(x.table.Values()) }
+func (x *indexer) List() []any { return x.packs.objects(x.table.Values()) }
 
 func (x *indexer) ListKeys() []string { return x.table.Keys() }
 
@@ -247,7 +247,7 @@ func (x *indexer) Get(obj any) (item any, exists bool, err error) {
 
 func (x *indexer) GetByKey(key string) (item any, exists bool, err error) {
 	item, exists = x.table.Get(key)
-	return x.unpack(item), exists, nil
+	return x.packs.object(item), exists, nil
 }
 
 func (x *indexer) Bookmark(resourceVersion string) {
@@ -286,7 +286,7 @@ func (x *indexer) Index(name string, obj any) ([]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return x.unpackAll(ix.GetAny(values)), nil
+	return x.packs.objects(ix.GetAny(values)), nil
 }
 
 func (x *indexer) ByIndex(name, value string) ([]any, error) {
@@ -294,7 +294,7 @@ func (x *indexer) ByIndex(name, value string) ([]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return x.unpackAll(ix.Get(value)), nil
+	return x.packs.objects(ix.Get(value)), nil
 }
 
 func (x *indexer) IndexKeys(name, value string) ([]string, error) {
@@ -334,7 +334,7 @@ func (x *indexer) AddIndexers(funcs cache.Indexers) error {
 	var errs []error
 	for name, fn := range funcs {
 		ix := store.AddIndex(x.table, func(values []string, obj any) ([]string, error) {
-			found, err := fn(x.unpack(obj))
+			found, err := fn(x.packs.object(obj))
 			return append(values, found...), err
 		}, func(_ string, err error) { errs = append(errs, fmt.Errorf("index %q: %w", name, err)) })
 		x.table.Lock()

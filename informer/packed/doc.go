@@ -30,8 +30,8 @@
 //
 // An object that was not asked for lately is decoded: a pod of 2.4 kB in 13 µs on an idle core. That is one Get. A
 // List or ByIndex decodes each of its objects, and a handler each that it is told of, both states of an update: a List
-// of 150,000 pods takes some 2 s at that rate, where it takes none without this package, and as much memory as they would
-// have taken, for as long as the list is kept. So it is not for programs that list all objects again and again.
+// of 150,000 pods takes some 2 s at that rate, where it takes none without this package, and as much memory as they
+// would have taken, for as long as the list is kept. So it is not for programs that list all objects again and again.
 //
 // The package is a module of its own, for the sake of its dependency on github.com/klauspost/compress.
 package packed

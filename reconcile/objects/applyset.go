@@ -27,14 +27,14 @@ import (
 //
 // The parts are applied in their order, so name first what the others need, such as their namespace. All are tried,
 // even if one fails: the error joins the failures, and the outcomes say what became of each object. What is not wanted
-// is deleted only when all that is wanted is there: in the opposite order, and a part at a time, when the objects of the
-// parts behind it are gone. So a set that wants nothing takes down what it has built, which is what the clean-up of
+// is deleted only when all that is wanted is there: in the opposite order, and a part at a time, when the objects of
+// the parts behind it are gone. So a set that wants nothing takes down what it has built, which is what the clean-up of
 // [Finalize] needs: it is done when there is no [Outcome].
 //
 // ApplySet deletes only what the owner controls and opts.FieldManager has applied, as the managedFields of an object
 // say: that is the record of what was wanted before. Objects that the owner has from [CreateOwned] or [Claim] stay.
 // Where a Transform of the informer removes managedFields the record is missing, and ApplySet returns an error. A kind
-// that is no longer named as a part is not looked at: name it, and want nothing of it, for as long as there may be some.
+// that is no longer named as a part is not looked at: name it, and want nothing of it, as long as there may be some.
 //
 // The labels and annotations of kubectl's ApplySets (KEP-3659) are not written: they tell the owner by its name only,
 // and every change of the kinds is one more write of the owner.
@@ -54,7 +54,9 @@ func ApplySet(ctx context.Context, owner *Owner, opts metav1.ApplyOptions, parts
 	for _, part := range parts {
 		outcomes = append(outcomes, part.apply(ctx, owner, opts)...)
 	}
-	settled := !slices.ContainsFunc(outcomes, func(o Outcome) bool { return o.Effect == Failed || o.Effect == Replacing })
+	settled := !slices.ContainsFunc(outcomes, func(o Outcome) bool {
+		return o.Effect == Failed || o.Effect == Replacing
+	})
 	for _, part := range slices.Backward(parts) {
 		if !settled {
 			break
