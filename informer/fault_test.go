@@ -178,6 +178,7 @@ func TestAListFollowsWatchesThatEndEarlyAndBringNothing(t *testing.T) {
 	bookmark := string(wiretest.JSONFrame(watch.Bookmark, podAt("", "5"), nil))
 	for name, test := range map[string]struct {
 		lives  time.Duration // how long a watch lives; zero: as long as it is asked to
+		nth    int           // zero: all are alike; else only every nth brings something, or ends in its time
 		brings string
 		took   time.Duration // until a new object is shown; zero: it never is
 		most   int           // lists in two hours
@@ -186,19 +187,30 @@ func TestAListFollowsWatchesThatEndEarlyAndBringNothing(t *testing.T) {
 		"after minutes":                  {lives: 4 * time.Minute, took: patience + 2*4*time.Minute, most: 15},
 		"soon, and it brings a bookmark": {lives: longLived + time.Second, brings: bookmark, most: 1},
 		"when it is asked to":            {most: 1},
+		"every third brings something":   {lives: time.Minute, nth: 3, brings: bookmark, most: 1},
+		"every third in its time":        {lives: time.Minute, nth: 3, most: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				lists := &answers{list: func() []byte { return wiretest.JSONList(podList("5", podAt("a", "4")), nil) }}
+				watches := 0
 				transport := func(r *http.Request) (*http.Response, error) {
 					if r.URL.Query().Get("watch") == "" {
 						return lists.RoundTrip(r)
 					}
 					asked, err := time.ParseDuration(r.URL.Query().Get("timeoutSeconds") + "s")
 					require.NoError(t, err)
+					lives, brings := cmp.Or(test.lives, asked), test.brings
+					switch watches++; {
+					case test.nth == 0:
+					case watches%test.nth != 0:
+						brings = ""
+					case brings == "":
+						lives = asked
+					}
 					ctx, cancel := context.WithCancel(r.Context())
-					time.AfterFunc(cmp.Or(test.lives, asked), cancel)
-					body := io.MultiReader(strings.NewReader(test.brings), quiet{ctx})
+					time.AfterFunc(lives, cancel)
+					body := io.MultiReader(strings.NewReader(brings), quiet{ctx})
 					return &http.Response{StatusCode: http.StatusOK, Request: r, Body: io.NopCloser(body),
 						Header: http.Header{"Content-Type": {"application/json"}}}, nil
 				}

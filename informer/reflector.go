@@ -243,7 +243,7 @@ func (r *reflector[T]) complete(resourceVersion string) {
 	}
 }
 
-// fails records that a list or watch has failed, or has brought nothing and ended before its time.
+// fails records that a list or watch has failed, or that a watch has ended before its time.
 func (r *reflector[T]) fails() {
 	if r.failingSince.IsZero() {
 		r.failingSince = time.Now()

@@ -332,11 +332,9 @@ func (w *watching[T]) ended(err error) error {
 	inTime := time.Since(w.began) >= w.lifetime-clockSkew
 	w.lost = !inTime || !w.checked
 	w.mutes = 0
-	switch {
-	case w.resourceVersion == "":
-	case inTime:
+	if inTime {
 		w.failingSince = time.Time{}
-	case !w.heard:
+	} else {
 		w.fails()
 	}
 	switch {
