@@ -130,7 +130,7 @@ func (d debtor) wrote(log klog.Logger, w write) {
 			outside:   !s.selects(w) || s.needsFields() && !w.created,
 			expected:  s.selects(w) && !s.needsFields()})
 		if s.needsFields() {
-			l.once(c.Name()+" "+s.fieldSelector, func() {
+			l.once.do(c.Name()+" "+s.fieldSelector, func() {
 				log.Info("The answer to a write does not tell whether it matches the informer's field selector, "+
 					"so the key waits until the cache has passed the write's version, or has listed anew",
 					"resource", w.resource, "informer", c.Name(), "fieldSelector", s.fieldSelector)

@@ -861,7 +861,7 @@ func TestAHandoverOfACacheOfNames(t *testing.T) {
 
 // What nothing names any more may still be named as the next leader sees it.
 func TestAHandoverOfWhatNothingNamesAnyMore(t *testing.T) {
-	l := newController(t, keys(&journal{}), Options{}).ledger
+	l := newController(t, noting(&journal{}), Options{}).ledger
 	c := l.cacheOf(&rescoped{apart: true})
 	c.byName, c.learner = true, &learner{byName: true}
 	c.learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/namespaces/default/secrets"}})

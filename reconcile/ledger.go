@@ -36,8 +36,8 @@ type ledger struct {
 	all      []*ledger     // of the Manager
 
 	// Safe without a lock.
-	open       atomic.Int64 // the number of debts and writes under way: while there are none an event costs one load
-	loggedOnce sync.Map     // the names of what is logged once
+	open atomic.Int64 // the number of debts and writes under way: while there are none an event costs one load
+	once onces        // what is logged once
 
 	mu sync.Mutex
 	// Guarded by mu. Each open debt is in one account and in one partition, and, if it is about one object, under that

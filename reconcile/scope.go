@@ -31,7 +31,7 @@ func (l *ledger) follows(address string) (t target, followed bool) {
 func (l *ledger) targetOf(log klog.Logger, address string) (t target, followed bool) {
 	if t, followed = l.follows(address); followed {
 		if what := t.resource + "/" + t.subresource; ownAnswer[t.subresource] {
-			l.once(what, func() {
+			l.once.do(what, func() {
 				log.Info("Writes to this subresource are not waited for: "+
 					"the answers do not tell what has become of the object", "resource", what)
 			})
@@ -41,7 +41,7 @@ func (l *ledger) targetOf(log klog.Logger, address string) (t target, followed b
 	requested := slices.ContainsFunc(l.caches, func(c *cache) bool { seen, _ := c.learner.tracked(); return seen })
 	t = guessTarget(address)
 	if !requested {
-		l.once("", func() {
+		l.once.do("", func() {
 			log.Error(nil, "Writes are tracked, but no informer of this controller makes its requests through "+
 				"TrackWrites, so no write is waited for: make the informers' clients from what "+
 				"reconcile.ClientConfig returns, too")
@@ -49,7 +49,7 @@ func (l *ledger) targetOf(log klog.Logger, address string) (t target, followed b
 	}
 	for _, c := range l.caches {
 		if host := c.learner.hostOf(t); host != "" {
-			l.once(t.host+" "+t.group+"/"+t.resource, func() {
+			l.once.do(t.host+" "+t.group+"/"+t.resource, func() {
 				log.Info("Writes to this resource are not waited for, as the informer follows it at another server. "+
 					"If both names are of one server, use the same name in all clients",
 					"resource", t.resource, "group", t.group, "server", t.host, "informer", c.Name(), "follows", host)
@@ -59,9 +59,12 @@ func (l *ledger) targetOf(log klog.Logger, address string) (t target, followed b
 	return t, false
 }
 
-// once calls fn unless it has been called under this name before.
-func (l *ledger) once(name string, fn func()) {
-	if _, before := l.loggedOnce.LoadOrStore(name, true); !before {
+// onces are the names of what has been done once.
+type onces struct{ names sync.Map }
+
+// do calls fn unless it has been called under this name before.
+func (o *onces) do(name string, fn func()) {
+	if _, before := o.names.LoadOrStore(name, true); !before {
 		fn()
 	}
 }

@@ -241,7 +241,7 @@ func (w *worker) checkPace(r *run, took time.Duration) {
 	if !seen.LooksLimited() {
 		return
 	}
-	w.ledger.once("pace", func() {
+	w.ledger.once.do("pace", func() {
 		r.Log().Info("A run has spent most of its time before its requests, and not in them. If Reconcile itself is "+
 			"not "+
 			"slow, its client has a client-side limit: client-go sets one of 5 requests a second, unless the "+

@@ -45,8 +45,8 @@ func (pack Packing) held(obj any) (any, error) {
 // packs says that some of what a store holds is a Packed.
 type packs bool
 
-// object returns the object of what is held. It panics if there is no way back: that is a fault of the Packing, and most
-// of those who read a store cannot be told of an error.
+// object returns the object of what is held. It panics if there is no way back: that is a fault of the Packing, and
+// most of those who read a store cannot be told of an error.
 func (p packs) object(held any) any {
 	if !p {
 		return held
