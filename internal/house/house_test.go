@@ -22,9 +22,9 @@ const (
 )
 
 // packages are what users import.
-var packages = []string{"informer", "workqueue", "reconcile", "reconcile/program", "reconcile/objects",
-	"reconcile/events", "reconcile/metrics", "reconcile/rights", "reconcile/serve", "reconcile/inspect",
-	"reconcile/webhook", "reconcile/webhook/webhooktest",
+var packages = []string{"informer", "workqueue", "reconcile", "reconcile/status", "reconcile/program",
+	"reconcile/objects", "reconcile/events", "reconcile/metrics", "reconcile/rights", "reconcile/serve",
+	"reconcile/inspect", "reconcile/webhook", "reconcile/webhook/webhooktest",
 	"reconcile/reconciletest",
 	"reconcile/reconciletest/cluster", "reconcile/reconciletest/cluster/network",
 	"reconcile/reconciletest/cluster/processnode", "leaderelection"}
@@ -135,14 +135,15 @@ func TestOnlyProgramsReadKubeconfigFiles(t *testing.T) {
 func TestImportsRunOneWay(t *testing.T) {
 	allowed := map[string][]string{
 		"informer": {}, "workqueue": {}, "leaderelection": {},
-		"reconcile":         {"informer", "workqueue"},
+		"reconcile/status":  {"informer", "workqueue"},
+		"reconcile":         {"informer", "workqueue", "reconcile/status"},
 		"reconcile/objects": {"informer"},
 		"reconcile/events":  {"informer"},
 		"reconcile/program": {},
 		"reconcile/rights":  {},
-		"reconcile/metrics": {"informer", "workqueue", "reconcile", "leaderelection"},
-		"reconcile/serve":   {"informer", "workqueue", "reconcile"},
-		"reconcile/inspect": {"informer", "workqueue", "reconcile", "reconcile/serve"},
+		"reconcile/metrics": {"informer", "workqueue", "reconcile/status", "reconcile", "leaderelection"},
+		"reconcile/serve":   {"informer", "workqueue", "reconcile/status", "reconcile"},
+		"reconcile/inspect": {"informer", "workqueue", "reconcile/status", "reconcile", "reconcile/serve"},
 		"reconcile/webhook": {"informer"},
 
 		"reconcile/webhook/webhooktest": {"informer"},
