@@ -35,140 +35,46 @@
 //
 // # What is promised
 //
-// The functions that keep a promise stand in parentheses.
+//   - Calls for one key never overlap. None begins before the caches are complete, after the context has ended, or
+//     without leadership.
+//   - After the last change of an object, a call for its key begins that sees this change or a later one.
+//   - With [ClientConfig], no call for a key begins before the caches show what the calls before it wrote. Nothing but
+//     the cache ends the wait, and no worker is held meanwhile. If an event does not show a write within 10 s, the
+//     informer lists anew; if the answer was lost, at once. Your code needs no expectations.
+//   - A new leader starts with caches that show what the leaders before it wrote. If a cache has not come that far
+//     after 20 s, the workers start even so, and the log says so, as an error. After a crash it is so if watches lag by
+//     less than LeaseDuration.
+//   - Where an informer follows several namespaces one by one, one that is behind holds back its own keys, and those
+//     without a namespace. A name in an [informer.Referenced] that is not known holds back the keys that name it.
+//   - Reconcile is not called for a key whose object is invalid; Options.Invalid is. So a key that Get does not find,
+//     in a cache given to [For], is that of an object which does not exist. In any other cache ask
+//     [informer.SharedIndexInformer.Invalid], too, before you take an object for gone.
+//   - A key that fails comes back after 5 ms, then 10 ms, and so on up to 1,000 s: see [Reconciler]. One in a hot loop,
+//     which only its own runs bring up, is slowed down after twenty repetitions, by up to 5 minutes, and named in the
+//     log; [Options].AllowHotLoops switches that off.
+//   - Keys that only the first list or a resync names wait behind those that a change names. None waits for ever.
+//   - A panic of Reconcile is an error of its key. An object that makes another function of yours panic, such as a
+//     condition, is an invalid one. A panic anywhere else ends the process. A call that does not return keeps its key,
+//     and another worker takes over.
+//   - /readyz fails while a cache is not Live, and while the process could not lead. [Manager.Run] returns when
+//     everything that it started has ended, or says what has not.
 //
-//   - Calls for one key never overlap (workqueue.Queue.Take). No call begins before the caches are complete
-//     (Manager.waitForCaches), after the context has ended (worker.handle), or without leadership (Manager.campaign).
-//   - After the last change of an object, a call for its key begins that sees this change or a later one (addSource).
-//   - With [TrackWrites], no call for a key begins before the caches that its controller depends on show what the calls
-//     before it wrote (ledger.park). Such a key is parked and holds no worker. Nothing but the cache ends the wait
-//     (debt.settled). If an event does not show a write within 10 s, even if no source names the key meanwhile, the
-//     informer lists anew (relister.scan): the cache is behind, and Stale until the list is complete. A write whose
-//     answer was lost takes such a list at once. Your code needs no expectations.
-//   - However many keys are parked, each cache and namespace of a controller lists once for all of them. The pauses
-//     between such lists grow to 30 s (partition.look).
-//   - Reconcile is never called for a key whose object is invalid (worker.reconcile): the cache could not decode its
-//     present state, so Get returns an old state or none, and the object is not gone; or a condition panicked on it.
-//     Options.Invalid is called in its place. So a key that Get does not find, in a cache given to [For], is that of an
-//     object which does not exist. In any other cache ask [informer.SharedIndexInformer.Invalid], too, before you take
-//     an object for gone.
-//   - A key that has written an object which a cache cannot take stays parked until the cache can take it, or the
-//     object is gone: no call could see what the last one wrote, and the next one would write it again. The log says
-//     so. The key's own object does not park it: Options.Invalid sees the metadata of what was written (debt.hidden).
-//   - Keys that only the first list names, or a resync, wait behind those that a change names, and a change raises a
-//     key that waits. None waits for ever: of a lower priority every eleventh key at least is handed out, if there are
-//     two priorities (Controller.add). Options has priorities and groups of your own.
-//   - If the last leader released its Lease with a handover, see [Elector], a new leader's workers start when its
-//     caches have seen what the leaders before it wrote (Manager.awaitHandover). A cache that has not after 10 s, or 1
-//     s if its informer has selectors, lists anew; after another 10 s the workers start even so, and the log says so,
-//     as an error. Without a handover all caches are listed anew first. After a crash there is no handover, but the new
-//     leader has waited for LeaseDuration: that is enough if watches lag by less. A cache that has not been Live for 5
-//     s by then is listed anew first. The handover is about the caches of all controllers, whoever of them has written,
-//     and it has the writes of ManagerOptions.WhileLeading, too (debtor.note). Where the writer's controller does not
-//     have the cache, a lost answer, or a deletion whose answer does not tell the last version, costs the next leader a
-//     list of it.
-//   - No call begins while a cache is older than its informer's MaxStaleness, if that is set: the key is parked
-//     (ledger.park).
-//   - If an informer follows several namespaces one by one, see [informer.NewNamespaced], all this holds for the
-//     namespace of the key and of what was written: a namespace that is incomplete or behind holds back only its own
-//     keys, and keys without a namespace. At the start the workers wait for all namespaces. A namespace that the server
-//     refuses later does not hold back its keys by that alone: the cache is Denied there and keeps what it has, and
-//     only own writes and MaxStaleness park the keys. No call is made for a key in an added namespace before it is
-//     complete in each cache that has it; so add it first to caches whose objects name no keys. The loop no longer
-//     waits for writes in a namespace that has been removed.
-//   - No call begins for a key before the cache of an [informer.Referenced] knows each object that the key's object
-//     names (ledger.park, see [References]). A name that is refused holds back the keys that name it, and neither other
-//     keys nor /readyz.
-//   - A key that fails comes back after 5 ms, then 10 ms, and so on up to 1,000 s; success resets the delay
-//     (worker.finish). See [Reconciler] for the table.
-//   - A key in a hot loop is slowed down, and named in the log, after twenty repetitions: by 1 s and more, up to 5
-//     minutes (package internal/keys). In a hot loop only the key's own runs bring it up, and they repeat
-//     themselves: they write the same fields of the same objects again, delete what they created, or ask for a
-//     RequeueAfter below 100 ms. Or another writer undoes what the key writes, and it writes that again: that is
-//     noticed after about 32 writes, because fields are compared from the tenth on. To create objects, to delete them,
-//     or to move a number step by step towards zero is progress, however many runs it takes. To move a number up is
-//     progress for 1,000 steps: after that it looks like a counter of runs. Any other change that names the key brings
-//     it up at once. [Options].AllowHotLoops switches the detection off.
-//   - A panic of Reconcile is an error, and so is runtime.Goexit, with which t.FailNow ends a goroutine (worker.call).
-//     Neither loses a key or a worker. An object on which a function of a source or a
-//     condition panics is invalid for that source, and harms no other object: see [Watches]. A panic anywhere else, as
-//     in a log sink, a Recorder, a RateLimiter or a runnable, is a bug of the program and ends the process.
-//   - The context of a call ends after Options.Timeout. A call that does not return even so keeps its key, and another
-//     worker takes over (worker.checkStuck). /healthz fails when there are more such calls than workers.
-//   - /readyz fails while a first list is missing, and while any cache is not Live (Manager.notReady). One namespace
-//     that the server refuses makes the process unready for all of them; the workers go on. Everybody may read it, so
-//     it shows kinds of errors, such as 403 Forbidden, and not their texts.
-//   - [Manager.Run] returns when everything that it started has ended. If something does not end in time, Run's error
-//     says what.
-//   - A process is not ready while it could not lead: while the server refuses access to the Lease, say. It asks again
-//     within 5 s after access is granted (Manager.notReady).
+// The file internals.md of this package has the promises in full, each with the function that keeps it.
 //
-// # The life of a debt
+// # Own writes
 //
-// A write of a call that a cache does not show yet is a debt of the call's key. A key with debts is not reconciled,
-// although sources name it: it is parked. A parked key holds no worker, nothing polls it, and it is put back into the
-// queue when its last debt is paid. The end of a debt brings back only a key that was parked, or a write of which was
-// undone; any other key runs when something names it. Not noticed is that a change of an object was undone which the
-// cache has never held, if a field selector decides whether it should. So return the error of a write: a key whose
-// Reconcile swallows it may not come back.
-//
-//	a request that Reconcile makes with its ctx                            tracker.RoundTrip
-//	  |
-//	  +- it is sent: the key waits for the answer                          debtor.sends
-//	  +- it is a dry run, or refused ---------------------> no debt        dryRun, refused
-//	  +- answered: in each cache that may show the object ---+             debtor.wrote
-//	  +- the answer is lost: in each cache of the resource --+             debtor.lostAnswer
-//	                                                         |
-//	       the cache shows the write already: no debt <------+             ledger.owe
-//	                                                         v
-//	  a worker takes the key and parks it --------------> open             ledger.park
-//	                                                         |
-//	  an event of the object has come -----------------------+             ledger.saw
-//	  the cache has reached a version, or completed a list --+             ledger.reached
-//	    (for a write that is overdue the informer lists      |             partition.look
-//	    anew; for a lost answer it does so at once)          |
-//	                                                         v
-//	       the cache shows the write, or never will ----> paid             debt.settled, ledger.pay
-//	                                                         |
-//	  a parked key is queued, and runs <- it was the last ---+             ledger.wakeUp
-//
-// What a key waits for, by what the answer to the write says (newWrite):
-//
-//	the object at a version     until the cache holds the object at that version or a later one; or has reached that
-//	                            version and does not hold it: the object has gone since, or is not selected
-//	the object is gone          until the cache does not hold it and has reached the object's last version. If the
-//	                            answer does not tell that, until the object has left the cache; what the cache has
-//	                            never held may be about to come: until a list is complete
-//	nothing, or no answer       until a list is complete
-//
-// A list that began after the write ends each of them, as it shows what is, also if the cluster has gone back to an
-// older state. So does the end of a namespace in the informer's scope. Nothing else does.
-//
-// An answer that shows an object with a deletionTimestamp, and with neither finalizers nor a grace period left, says
-// that the object is gone, also if it answers a PUT or PATCH: the server has deleted it with the last finalizer. Only a
-// namespace may have stayed, and so may an object whose collection was deleted. Nothing is known to be wrong with the
-// cache then, and it lists anew after 1 s.
-//
-// An object that the informer does not select now may have been selected before, and the cache may be about to show
-// that. So the key waits for this cache, too, until it has reached the version; if neither events of other objects nor
-// a bookmark bring the version within 1 s, the informer lists anew. Only a new object that is not selected is not
-// waited for. One case cannot be told: while a key deletes an object and the answer has no version, as for custom
-// resources, others take the object out of the selection and back in. The cache that shows it leave may show it once
-// more.
+// A write of a call that a cache does not show yet is a debt of the call's key. A key with debts is parked: it is not
+// reconciled although sources name it, and it is queued again when its last debt is paid. The end of a debt brings back
+// only a key that was parked, or a write of which was undone; any other key runs when something names it. So return the
+// error of a write: a key whose Reconcile swallows it may not come back.
 //
 // Mostly the wait is as long as the watch takes to bring the write: milliseconds. Where the watch is broken it is 10 s
 // and the time of a new list. No time limit ends it: a call that cannot see what the last one wrote would do it again.
 // So a key stays parked as long as the write has no answer, the list fails, or the cache cannot take the object.
-// [Controller.Why] says which of these it is. The log says so after 10 s: it names each key of the first and of the
-// last kind, and one key of each cache and namespace whose list does not come. [Controller.Stats] counts the keys in
-// Parked, and its LongestParked says for how long the first of them has waited.
+// [Controller.Why] says which of these it is, and so does the log after 10 s. [status.Stats] counts the keys in Parked.
 //
-// A version is reached, and a list complete, in one partition of a cache: in a namespace that the informer follows by
-// itself, or in all of them. A server whose versions are not numbers allows no other comparison than equality.
-//
-// Not waited for, as the answer does not tell what has become of the object: a binding and an eviction. If the leader
-// has made one, the next leader's caches list anew, unless the leader's has listed since and they have come as far. A
-// write of an Event by one of its two groups is not waited for in a cache of the other.
+// Not waited for, as the answer does not tell what has become of the object: a binding and an eviction. A write of an
+// Event by one of its two groups is not waited for in a cache of the other.
 //
 // # What you owe
 //
@@ -222,29 +128,8 @@
 // logs no object and no value of one. But it logs the texts of errors: those that your Reconcile returns, and those of
 // the API server, which may quote values.
 //
-// # The goroutines
+// # How it works
 //
-//	name                       started by    ends when                                         waited by
-//	informer X (and its own)   Manager.Run   everything below it has ended                     Manager.Run
-//	ManagerOptions.Serve       Manager.Run   the same                                          Manager.Run
-//	runnable X, of Throughout  Manager.Run   it returns; its ctx ends with the informers       Manager.Run
-//	channel X of controller Y  Manager.Run   the Manager is told to stop, or X is closed       Manager.Run
-//	runnable X, of Beside      runBeside     it returns; its ctx ends after the workers        runBeside
-//	runnable X, WhileLeading   runWorkers    it returns; its ctx ends as for a worker          runWorkers
-//	worker of controller X     runWorkers    leadership ends, or the Manager is told to stop   runWorkers
-//	relister of controller X   runWorkers    the same                                          runWorkers
-//
-// Workers stop before informers, so that none reads a cache that is no longer updated. When the Manager is told to
-// stop, calls that are under way may go on for DrainTimeout, and the Lease is kept for them. When leadership is lost,
-// their context ends at once.
-//
-// # Reading order
-//
-// The way of a key: reconciler.go, source.go with references.go, condition.go and panicking.go, controller.go, then
-// package internal/keys, which has the table of what is known of the keys; worker.go with stuck.go and usercode.go,
-// run.go. Own writes: clientconfig.go, track.go with request.go, response.go and leading.go; scope.go, debtor.go,
-// debt.go, ledger.go with cache.go, relister.go; writerecord.go with changedpaths.go and updatepaths.go, and package
-// internal/diff. The process: manager.go, runnable.go, campaign.go, handover.go, health.go. What can be asked:
-// stats.go, inspect.go with stage.go; package status has the types, and Why as text. Package objects, with a reading
-// order of its own, comes last: the loop does not need it, and most Reconcilers do.
+// See internals.md: a glossary, the promises in full, the life of a debt, the locks, the goroutines, and the order in
+// which to read the files.
 package reconcile

@@ -17,7 +17,7 @@ import (
 )
 
 // ledger says which keys of a controller must wait, and for what: a key that has debts is parked, and not reconciled.
-// The package's doc has the life of a debt as a picture.
+// internals.md has the life of a debt as a picture.
 //
 // A key owes each write of its runs until the caches show it. When a worker takes a key that has debts, it parks the
 // key: it ends its claim and takes the next key. Parked keys hold no worker, and nothing polls them. The key is put

@@ -106,7 +106,7 @@ func TestReadingOrdersNameEveryFile(t *testing.T) {
 // TestDocsNameFunctionsThatExist is about names such as writer.commit, which stand beside a promise.
 func TestDocsNameFunctionsThatExist(t *testing.T) {
 	dotted := regexp.MustCompile(`(^|[^\w./])(\w+)\.([a-z]\w*)($|[^\w./]|\.\s)`)
-	others := []string{"metadata", "go"} // metadata.finalizers, go.mod
+	others := []string{"metadata", "go", "internals"} // metadata.finalizers, go.mod, internals.md
 	found := 0
 	for _, folder := range guided {
 		declared := members(t, folder)
@@ -122,7 +122,8 @@ func TestDocsNameFunctionsThatExist(t *testing.T) {
 	require.NotZero(t, found)
 }
 
-// packageDoc is the text above the package clause, of the one file of a folder that has it.
+// packageDoc is the text above the package clause, of the one file of a folder that has it, and internals.md below it,
+// where there is one.
 func packageDoc(t *testing.T, folder string) (doc string) {
 	for _, file := range sources(t, folder) {
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.PackageClauseOnly|parser.ParseComments)
@@ -133,6 +134,11 @@ func packageDoc(t *testing.T, folder string) (doc string) {
 		}
 	}
 	require.NotEmpty(t, doc, folder)
+	internals, err := os.ReadFile(filepath.Join(root, folder, "internals.md"))
+	if !os.IsNotExist(err) {
+		require.NoError(t, err)
+		doc += strings.ReplaceAll(string(internals), "\n## ", "\n# ")
+	}
 	return doc
 }
 
