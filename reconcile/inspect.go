@@ -192,9 +192,9 @@ func (c *Controller) InspectKey(key Key) status.Key {
 		}
 	}
 	s.Doubt = c.doubt(key.Namespace, s.At)
-	s.Debts = c.ledger.owed(key, c.errorTexts)
 	m, outline := c.manager.outline(), c.outline()
 	c.keys.Describe(&s, keys.Seen{Item: item, Queued: queued, Exists: exists}, m.Stage, m.StageSince)
+	s.Debts = c.ledger.owed(key, c.errorTexts) // after the state: a key that is parked without debts is about to run
 	s.Why = status.Why(&s, &outline, &m)
 	return s
 }

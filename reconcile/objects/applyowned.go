@@ -51,7 +51,8 @@ import (
 // ([apierrors.IsConflict]) or 422 Invalid; retry later.
 //
 // Before Kubernetes 1.37 an object that ApplyOwned has created keeps the condition: a negative
-// metadata.deletionGracePeriodSeconds, which has no meaning.
+// metadata.deletionGracePeriodSeconds. Do not make namespaces and pods with it there: such a namespace goes only when
+// it is deleted twice, and a kubelet gives the containers of such a pod no time to end.
 func ApplyOwned[T informer.Object](ctx context.Context, owner *Owner, client Applier[T], seen T, config any,
 	opts metav1.ApplyOptions, adopt func(T) bool) (T, error) {
 	var none T
@@ -134,7 +135,7 @@ func (a *ownedApply[T]) run(ctx context.Context, seen T) (T, error) {
 
 // notThere returns a grace period that makes an apply one that can only create, since the server refuses to change that
 // of an object that exists. It clears the one of a new object, but before Kubernetes 1.37 it does not: so no two calls
-// use the same. What stays there has no meaning, and is overwritten when the object is deleted.
+// use the same.
 func notThere() int64 { return -1 - rand.Int64N(1<<53) }
 
 // create applies the object if the server has none of its name.
@@ -172,7 +173,12 @@ func (a *ownedApply[T]) change(ctx context.Context, seen T) (T, error) {
 	case ours && deleting, ours && hasApplied(a.tree, seen, a.opts.FieldManager):
 		return seen, nil
 	case ours:
-		return a.send(ctx, a.opts, func(o *unstructured.Unstructured) { o.SetUID(seen.GetUID()) })
+		return a.send(ctx, a.opts, func(o *unstructured.Unstructured) {
+			o.SetUID(seen.GetUID())
+			if a.owner.label != "" { // others may have taken it; of two controllers the server takes one only
+				o.SetResourceVersion(seen.GetResourceVersion())
+			}
+		})
 	case taken || deleting || a.owner.deleting || a.adopt == nil || !a.adopt(seen):
 		return none, a.owner.takenBy(seen, nil)
 	}

@@ -29,7 +29,8 @@ import (
 // even if one fails: the error joins the failures, and the outcomes say what became of each object. What is not wanted
 // is deleted only when all that is wanted is there: in the opposite order, and a part at a time, when the objects of
 // the parts behind it are gone. So a set that wants nothing takes down what it has built, which is what the clean-up of
-// [Finalize] needs: it is done when there is no [Outcome].
+// [Finalize] needs: it is done when there is no [Outcome], provided that the cache shows what the calls before it have
+// made. The loop of package reconcile waits for that.
 //
 // ApplySet deletes only what the owner controls and opts.FieldManager has applied, as the managedFields of an object
 // say: that is the record of what was wanted before. Objects that the owner has from [CreateOwned] or [Claim] stay.
@@ -42,12 +43,20 @@ func ApplySet(ctx context.Context, owner *Owner, opts metav1.ApplyOptions, parts
 	if err := owner.check(); err != nil {
 		return nil, fmt.Errorf("ApplySet: %w", err)
 	}
+	kinds := map[string]int{}
 	for i, part := range parts {
 		if part == nil {
 			return nil, fmt.Errorf("ApplySet: part %d is nil", i)
 		}
 		if err := part.check(owner); err != nil {
 			return nil, fmt.Errorf("ApplySet: part %d: %w", i, err)
+		}
+		for _, kind := range part.kinds() {
+			if first, ok := kinds[kind]; ok && first != i {
+				return nil, fmt.Errorf("ApplySet: parts %d and %d are both of %s: each would delete what the other "+
+					"wants", first, i, kind)
+			}
+			kinds[kind] = i
 		}
 	}
 	var outcomes []Outcome
@@ -94,6 +103,7 @@ const (
 // Part is the objects of one kind in an [ApplySet]: see [Children].
 type Part interface {
 	check(*Owner) error
+	kinds() []string // no two parts have one of them in common
 	apply(context.Context, *Owner, metav1.ApplyOptions) []Outcome
 	prune(context.Context, *Owner, metav1.ApplyOptions) []Outcome
 }
@@ -172,6 +182,20 @@ func (c *ChildrenOf[T]) check(owner *Owner) error {
 	return nil
 }
 
+func (c *ChildrenOf[T]) kinds() (kinds []string) {
+	t := reflect.TypeFor[T]()
+	if t != reflect.TypeFor[*unstructured.Unstructured]() {
+		return []string{t.String()}
+	}
+	for _, tree := range c.trees {
+		kinds = append(kinds, tree.GroupVersionKind().GroupKind().String())
+	}
+	for o := range c.seen {
+		kinds = append(kinds, o.GetObjectKind().GroupVersionKind().GroupKind().String())
+	}
+	return kinds
+}
+
 func (c *ChildrenOf[T]) apply(ctx context.Context, owner *Owner, opts metav1.ApplyOptions) (outcomes []Outcome) {
 	seen := map[informer.Key]T{}
 	for o := range c.seen {
@@ -189,7 +213,8 @@ func (c *ChildrenOf[T]) apply(ctx context.Context, owner *Owner, opts metav1.App
 func (c *ChildrenOf[T]) applyOne(ctx context.Context, a *ownedApply[T], seen T) (Effect, error) {
 	client := c.client(a.tree.GetNamespace())
 	now, err := a.run(ctx, seen)
-	if err == nil {
+	refused := apierrors.IsInvalid(err)
+	if err == nil && len(a.opts.DryRun) == 0 { // a dry run has added nothing that could be removed
 		now, err = exactly(ctx, client, now, a.tree.Object, c.exact)
 	}
 	switch {
@@ -199,7 +224,7 @@ func (c *ChildrenOf[T]) applyOne(ctx context.Context, a *ownedApply[T], seen T) 
 		return Kept, nil
 	case err == nil:
 		return Applied, nil
-	case kube.IsNil(seen) || c.propagation == nil || !apierrors.IsInvalid(err):
+	case kube.IsNil(seen) || c.propagation == nil || !refused:
 		return Failed, err
 	}
 	if ours, _ := a.owner.controls(seen); !ours {
@@ -231,7 +256,7 @@ func (c *ChildrenOf[T]) prune(ctx context.Context, owner *Owner, opts metav1.App
 		case o.GetDeletionTimestamp() == nil:
 			err := c.client(key.Namespace).Delete(ctx, key.Name, metav1.DeleteOptions{DryRun: opts.DryRun,
 				PropagationPolicy: new(metav1.DeletePropagationBackground),
-				Preconditions:     metav1.NewUIDPreconditions(string(o.GetUID()))})
+				Preconditions:     asSeen(o)})
 			if err != nil && !apierrors.IsNotFound(err) {
 				outcome.Effect, outcome.Err = Failed, fmt.Errorf("delete %s of %s: %w", key, owner, err)
 			}
@@ -239,6 +264,11 @@ func (c *ChildrenOf[T]) prune(ctx context.Context, owner *Owner, opts metav1.App
 		outcomes = append(outcomes, outcome)
 	}
 	return outcomes
+}
+
+// asSeen is the precondition that an object is as it was seen: it may have another owner by now.
+func asSeen(o metav1.Object) *metav1.Preconditions {
+	return &metav1.Preconditions{UID: new(o.GetUID()), ResourceVersion: new(o.GetResourceVersion())}
 }
 
 // kindOf is the kind that an object carries or, as objects from a typed client carry none, the name of its type.
@@ -257,6 +287,6 @@ func appliedBy(o metav1.Object, manager string) (bool, error) {
 			"them in the cache", informer.KeyOf(o))
 	}
 	return slices.ContainsFunc(entries, func(e metav1.ManagedFieldsEntry) bool {
-		return e.Manager == manager && e.Operation == metav1.ManagedFieldsOperationApply
+		return e.Manager == manager && e.Operation == metav1.ManagedFieldsOperationApply && e.Subresource == ""
 	}), nil
 }

@@ -108,6 +108,21 @@ func testApplySet(t *testing.T, cfg *rest.Config, namespace string) {
 	c.applies(map[string]objects.Effect{"ConfigMap a": objects.Kept, "ConfigMap b": objects.Kept,
 		"Job child": objects.Kept}, both, "old")
 
+	// A dry run writes nothing.
+	dry := forced
+	dry.DryRun = []string{metav1.DryRunAll}
+	_, err := client.CoreV1().ConfigMaps(namespace).Patch(t.Context(), "b", types.MergePatchType,
+		[]byte(`{"data":{"key":"theirs","more":"x"}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	before := c.maps()
+	outcomes, err := objects.ApplySet(t.Context(), c.owner, dry,
+		objects.Children(client.CoreV1().ConfigMaps, pointers(before), c.config("b", "2")).Exactly(".data"))
+	require.NoError(t, err)
+	require.Len(t, outcomes, 2)
+	require.Equal(t, before, c.maps())
+	c.applies(map[string]objects.Effect{"ConfigMap a": objects.Kept, "ConfigMap b": objects.Applied,
+		"Job child": objects.Kept}, both, "old")
+
 	// What is not wanted goes when all that is wanted is there, and what others have made stays: a namesake of another
 	// manager that the owner controls, and what nobody controls.
 	configMaps := client.CoreV1().ConfigMaps(namespace)
@@ -116,7 +131,7 @@ func testApplySet(t *testing.T, cfg *rest.Config, namespace string) {
 			Labels: map[string]string{"crew": ""}, OwnerReferences: owners}}, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
-	_, err := configMaps.Patch(t.Context(), "b", types.MergePatchType, []byte(`{"data":{"theirs":"x"}}`),
+	_, err = configMaps.Patch(t.Context(), "b", types.MergePatchType, []byte(`{"data":{"theirs":"x"}}`),
 		metav1.PatchOptions{})
 	require.NoError(t, err)
 	c.applies(map[string]objects.Effect{"ConfigMap b": objects.Applied, "Job child": objects.Replacing},
@@ -229,9 +244,12 @@ func TestASetDeletesNothingOfAnotherOwner(t *testing.T) {
 	owner := objects.NewOwner(newDesk(t, set), set, setKind)
 	server, theirs := &oneWay{t: t}, owned(objects.NewOwner(newDesk(t, other), other, setKind), nil)
 	theirs.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "me", Operation: metav1.ManagedFieldsOperationApply}}
+	created := owned(owner, nil) // and its status is applied
+	created.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "me", Subresource: "status",
+		Operation: metav1.ManagedFieldsOperationApply}}
 	outcomes, err := objects.ApplySet(testCtx(t), owner, forced,
 		objects.Children(func(string) objects.Replacer[*corev1.ConfigMap] { return server },
-			slices.Values([]*corev1.ConfigMap{theirs})))
+			slices.Values([]*corev1.ConfigMap{theirs, created})))
 	require.NoError(t, err)
 	require.Empty(t, outcomes)
 	require.Zero(t, server.deleted)
@@ -256,6 +274,34 @@ func TestADeletionOfASetHoldsForTheObjectThatWasSeen(t *testing.T) {
 	require.ErrorContains(t, err, "delete default/a of ConfigMap default/crew: ")
 }
 
+// TestASetThatIsRefusedByAPatchReplacesNothing: others have changed the object since the cache has seen it, so that the
+// patch which would remove their entries does not hold.
+func TestASetThatIsRefusedByAPatchReplacesNothing(t *testing.T) {
+	server := reconciletest.NewServer(t, reconciletest.Options{})
+	client := kubernetes.NewForConfigOrDie(server.Config())
+	h := newHousehold[*corev1.ConfigMap](t, client, "default", "crew", nil)
+	configMaps := client.CoreV1().ConfigMaps("default")
+	made, err := objects.ApplyOwned(t.Context(), h.owner, configMaps, nil, config("v"), forced, nil)
+	require.NoError(t, err)
+	var seen *corev1.ConfigMap
+	for _, entry := range []string{"x", "y"} {
+		now, err := configMaps.Patch(t.Context(), "a", types.MergePatchType, []byte(`{"data":{"`+entry+`":"theirs"}}`),
+			metav1.PatchOptions{FieldManager: "them"})
+		require.NoError(t, err)
+		if seen == nil {
+			seen = now
+		}
+	}
+	outcomes, err := objects.ApplySet(t.Context(), h.owner, forced,
+		objects.Children(client.CoreV1().ConfigMaps, slices.Values([]*corev1.ConfigMap{seen}), config("v")).
+			Exactly(".data").Replace(metav1.DeletePropagationBackground))
+	require.True(t, apierrors.IsInvalid(err), err)
+	require.Equal(t, objects.Failed, outcomes[0].Effect)
+	now, err := configMaps.Get(t.Context(), "a", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, made.UID, now.UID)
+}
+
 func TestApplySetRefusesMistakes(t *testing.T) {
 	set := newSet("web", "web")
 	owner := objects.NewOwner(newDesk(t, set), set, setKind)
@@ -276,7 +322,11 @@ func TestApplySetRefusesMistakes(t *testing.T) {
 		_, err := objects.ApplySet(testCtx(t), owner, forced, part)
 		require.ErrorContains(t, err, "ApplySet: "+want)
 	}
-	_, err := objects.ApplySet(testCtx(t), nil, forced)
+	_, err := objects.ApplySet(testCtx(t), owner, forced, objects.Children(client, none, config("1")),
+		objects.Children(client, none))
+	require.EqualError(t, err,
+		"ApplySet: parts 0 and 1 are both of *v1.ConfigMap: each would delete what the other wants")
+	_, err = objects.ApplySet(testCtx(t), nil, forced)
 	require.EqualError(t, err, "ApplySet: the owner is nil")
 	_, err = objects.ApplySet(testCtx(t), owner, metav1.ApplyOptions{}, objects.Children(client, none, config("1")))
 	require.ErrorContains(t, err, "ApplyOptions.FieldManager is empty")

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/thermostat-go/thermostat/informer"
@@ -26,8 +27,9 @@ import (
 //
 // A field is written as in a [Difference], without the elements of lists. Only its own entries are compared, by their
 // keys; what is in an entry is not. An element of a list is compared by the fields that config sets in it. If an
-// element of config is not in the list as it was configured, Exactly cannot tell which ones are others', and returns an
-// error without removing any.
+// element of config is not in the list as it was configured, or may be one of several, Exactly cannot tell which ones
+// are others', and returns an error without removing any: so write values as the server does, "1" and not "1000m". The
+// mark of [Owner.ByLabel] stays.
 //
 // It sends a JSON patch, which holds only for the version of the object that was seen: if it has changed, the error is
 // 422 Invalid; retry later. If nothing is to be removed it sends nothing, and returns o.
@@ -76,6 +78,9 @@ func exactly[T informer.Object](ctx context.Context, client Patcher[T], o T, wan
 			return none, fmt.Errorf("Exactly: %s of %s %w", field, key, err)
 		}
 		for _, entry := range extra {
+			if isMark(o, path, entry) {
+				continue
+			}
 			removals = append(removals, operation{Op: "remove", Path: pointerTo(append(slices.Clip(path), entry))})
 		}
 	}
@@ -88,6 +93,14 @@ func exactly[T informer.Object](ctx context.Context, client Patcher[T], o T, wan
 		return none, fmt.Errorf("remove what others have added to %s: %w", key, err)
 	}
 	return now, nil
+}
+
+// isMark reports whether an entry is that of an owner by label, which has a label and an annotation of one name.
+// Without it the object would be nobody's.
+func isMark(o metav1.Object, path []string, entry string) bool {
+	_, labelled := o.GetLabels()[entry]
+	_, annotated := o.GetAnnotations()[entry]
+	return path[0] == "metadata" && labelled && annotated
 }
 
 // pathOf splits a field such as .spec.hard. Of the metadata only labels and annotations are anybody's to remove.
@@ -143,14 +156,9 @@ func extraIn(want, is any) (extra []string, err error) {
 		if !ok && want != nil {
 			return nil, fmt.Errorf("is a list, and the configuration has a %T", want)
 		}
-		ours := make([]bool, len(is))
-		for n, element := range wanted {
-			i := slices.IndexFunc(is, func(e any) bool { return includes(e, element) })
-			if i < 0 {
-				return nil, fmt.Errorf("does not have element %d of the configuration as it is there: apply it first",
-					n)
-			}
-			ours[i] = true
+		ours, err := matched(is, wanted)
+		if err != nil {
+			return nil, err
 		}
 		for i := len(is) - 1; i >= 0; i-- {
 			if !ours[i] {
@@ -160,6 +168,40 @@ func extraIn(want, is any) (extra []string, err error) {
 		return extra, nil
 	}
 	return nil, fmt.Errorf("is neither a map nor a list")
+}
+
+// matched finds the element of a list for each one that is configured.
+func matched(is, wanted []any) (ours []bool, err error) {
+	ours = make([]bool, len(is))
+	claim := func(element any, fits func(a, b any) bool) (candidates int) {
+		first := -1
+		for i, e := range is {
+			if !ours[i] && fits(e, element) {
+				if candidates++; first < 0 {
+					first = i
+				}
+			}
+		}
+		if first >= 0 {
+			ours[first] = true
+		}
+		return candidates
+	}
+	var rest []int // of those that have defaults besides
+	for n, element := range wanted {
+		if claim(element, reflect.DeepEqual) == 0 {
+			rest = append(rest, n)
+		}
+	}
+	for i, n := range rest {
+		switch candidates := claim(wanted[n], includes); {
+		case candidates == 0:
+			return nil, fmt.Errorf("does not have element %d of the configuration as it is there: apply it first", n)
+		case candidates > len(rest)-i && len(is) != len(wanted):
+			return nil, fmt.Errorf("has more than one element that may be element %d of the configuration", n)
+		}
+	}
+	return ours, nil
 }
 
 // includes reports whether a value has all that is configured.

@@ -1,6 +1,8 @@
 package objects_test
 
 import (
+	"context"
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -8,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
@@ -96,6 +99,76 @@ func testExactly(t *testing.T, cfg *rest.Config, namespace string) {
 		require.ErrorContains(t, err, "Exactly: "+containers+" of "+namespace+"/exact does not have element 1 of the "+
 			"configuration as it is there: apply it first")
 	})
+}
+
+// TestExactlyTellsElementsOfListsApart that have no keys, and may have a default that is not configured.
+func TestExactlyTellsElementsOfListsApart(t *testing.T) {
+	type list = []any
+	port := func(n int64, protocol ...any) map[string]any {
+		p := map[string]any{"port": n}
+		for _, name := range protocol {
+			p["protocol"] = name
+		}
+		return p
+	}
+	tree := func(ports list) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"ports": ports},
+			"metadata": map[string]any{"name": "a", "uid": "1", "resourceVersion": "7"}}}
+	}
+	for name, test := range map[string]struct {
+		is, want list
+		removes  string // the path
+		fails    string
+	}{
+		"one has a default": {is: list{port(53, "UDP"), port(53, "TCP")}, want: list{port(53, "UDP"), port(53)}},
+		"the same twice":    {is: list{port(1, "TCP"), port(1, "TCP")}, want: list{port(1), port(1)}},
+		"text twice":        {is: list{"-v", "-v"}, want: list{"-v", "-v"}},
+		"another's at the end": {is: list{port(1, "TCP"), port(2, "TCP")}, want: list{port(1)},
+			removes: "/spec/ports/1"},
+		"another's before": {is: list{port(2, "TCP"), port(1, "TCP")}, want: list{port(1)},
+			removes: "/spec/ports/0"},
+		"a wider one": {is: list{port(1, "TCP"), port(1), port(2)}, want: list{port(1), port(1, "TCP")},
+			removes: "/spec/ports/2"},
+		"which one is ours?": {is: list{port(1, "UDP"), port(1, "TCP")}, want: list{port(1)},
+			fails: "has more than one element that may be element 0 of the configuration"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := &noted{}
+			_, err := objects.Exactly(t.Context(), client, tree(test.is), tree(test.want), ".spec.ports")
+			if test.fails != "" {
+				require.ErrorContains(t, err, test.fails)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, test.removes, client.removed)
+		})
+	}
+}
+
+// TestExactlyLeavesTheMarkOfAnOwner, without which the object would be nobody's.
+func TestExactlyLeavesTheMarkOfAnOwner(t *testing.T) {
+	o := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "a", "uid": "1",
+		"labels":      map[string]any{ownerLabel: "2", "theirs": "x"},
+		"annotations": map[string]any{ownerLabel: "default/b"}}}}
+	client := &noted{}
+	_, err := objects.Exactly(t.Context(), client, o, map[string]any{}, ".metadata.labels", ".metadata.annotations")
+	require.NoError(t, err)
+	require.Equal(t, "/metadata/labels/theirs", client.removed)
+}
+
+// noted notes the last path that a patch removes.
+type noted struct{ removed string }
+
+func (n *noted) Patch(_ context.Context, _ string, _ types.PatchType, data []byte, _ metav1.PatchOptions,
+	_ ...string) (*unstructured.Unstructured, error) {
+	var ops []struct{ Op, Path string }
+	err := json.Unmarshal(data, &ops)
+	for _, op := range ops {
+		if op.Op == "remove" {
+			n.removed = op.Path
+		}
+	}
+	return &unstructured.Unstructured{}, err
 }
 
 func withData(o *corev1.ConfigMap, key, value string) *corev1.ConfigMap {

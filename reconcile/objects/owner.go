@@ -79,7 +79,7 @@ func (o *Owner) controls(child metav1.Object) (ours, taken bool) {
 	ref := metav1.GetControllerOfNoCopy(child)
 	if o.label != "" {
 		uid, labelled := child.GetLabels()[o.label]
-		return uid == string(o.uid()), labelled || ref != nil
+		return uid == string(o.uid()) && ref == nil, labelled || ref != nil // a controller copies labels to its own
 	}
 	return ref != nil && ref.UID == o.uid(), ref != nil
 }

@@ -35,12 +35,14 @@ type Replacer[T informer.Object] interface {
 // A nil error says that the deletion was asked for. refused is returned, with the reason, if nothing was deleted:
 //
 //   - It is another error than 422 Invalid, or the object is not the owner's.
+//   - It names no field, as that of a policy or a webhook does that protects the object.
 //   - The server would not take a new object either. It is asked with a dry run of the same configuration under another
 //     name, so the right to create is needed. A webhook or a quota that does not allow the dry run ends it as well.
-//   - The new object would be as the present one where that cannot be changed: a webhook or a default sets it. To
+//   - The new object would be as the present one in what is configured and cannot be changed: a webhook sets it. To
 //     replace it would go round in a circle.
 //
-// The deletion holds only for the object that was seen, by its UID. What the object holds is lost, and what it owns
+// The deletion holds only for the object as it was seen: if it has changed since, the error is a conflict
+// ([apierrors.IsConflict]); retry later. What the object holds is lost, and what it owns
 // goes as propagation says: do not replace what holds data.
 func ReplaceOwned[T informer.Object](ctx context.Context, owner *Owner, client Replacer[T], seen T, config any,
 	opts metav1.ApplyOptions, propagation metav1.DeletionPropagation, refused error) error {
@@ -70,6 +72,10 @@ func replaceOwned[T informer.Object](ctx context.Context, a *ownedApply[T], clie
 	stays := func(reason string, args ...any) error {
 		return fmt.Errorf("%w; %s is not replaced: %w", refused, key, fmt.Errorf(reason, args...))
 	}
+	fields := fieldsOf(refused)
+	if len(fields) == 0 {
+		return stays("the refusal names no field that a new one could have in another way")
+	}
 	trial := *a
 	trial.tree = a.tree.DeepCopy()
 	trial.tree.SetName(otherName(key.Name))
@@ -78,14 +84,14 @@ func replaceOwned[T informer.Object](ctx context.Context, a *ownedApply[T], clie
 	if err != nil {
 		return stays("a new one would be refused, too: %w", err)
 	}
-	switch same, err := sameWhere(refused, a.tree, seen, anew); {
+	switch same, err := sameWhere(fields, a.tree, seen, anew); {
 	case err != nil:
 		return stays("compare it with a new one: %w", err)
 	case same:
 		return stays("a new one would be the same where it cannot be changed")
 	}
 	err = client.Delete(ctx, key.Name, metav1.DeleteOptions{PropagationPolicy: &propagation, DryRun: a.opts.DryRun,
-		Preconditions: metav1.NewUIDPreconditions(string(seen.GetUID()))})
+		Preconditions: asSeen(seen)})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete %s of %s, to make it anew: %w", key, a.owner, err)
 	}
@@ -102,8 +108,8 @@ func otherName(name string) string {
 }
 
 // sameWhere reports whether two objects have the same values where the server refuses a change: in the fields that its
-// error names or, if it names none, in all that is configured.
-func sameWhere[T informer.Object](refused error, config *unstructured.Unstructured, seen, anew T) (bool, error) {
+// error names, as far as they are configured. What the server fills in differs in each object.
+func sameWhere[T informer.Object](fields [][]string, config *unstructured.Unstructured, seen, anew T) (bool, error) {
 	is, _, err := treeOf(seen, nil)
 	if err != nil {
 		return false, err
@@ -112,49 +118,72 @@ func sameWhere[T informer.Object](refused error, config *unstructured.Unstructur
 	if err != nil {
 		return false, err
 	}
-	fields := fieldsOf(refused, would)
-	if len(fields) == 0 {
-		for name := range config.Object {
-			if name != "metadata" && name != "apiVersion" && name != "kind" {
-				fields = append(fields, []string{name})
-			}
-		}
-	}
 	for _, path := range fields {
-		if !reflect.DeepEqual(asFarAs(is, path), asFarAs(would, path)) {
+		if !sameBelow(config.Object, is, would, path) {
 			return false, nil
 		}
 	}
 	return true, nil
 }
 
-// fieldsOf returns the paths of the fields that a refusal names, of those that a new object would have.
-func fieldsOf(refused error, would map[string]any) (paths [][]string) {
+// sameBelow compares two values below a path, as far as the configuration has it.
+func sameBelow(config, is, would any, path []string) bool {
+	for _, name := range path {
+		name, _, element := strings.Cut(name, "[")
+		fields, ok := config.(map[string]any)
+		if !ok || fields[name] == nil {
+			break
+		}
+		config, is, would = fields[name], valueAt(is, []string{name}), valueAt(would, []string{name})
+		if element {
+			break // in a list, whose elements need not be in one order
+		}
+	}
+	return sameAsFarAs(config, is, would)
+}
+
+// sameAsFarAs reports whether two values are the same in all that is configured.
+func sameAsFarAs(config, is, would any) bool {
+	switch config := config.(type) {
+	case map[string]any:
+		for name, value := range config {
+			if !sameAsFarAs(value, valueAt(is, []string{name}), valueAt(would, []string{name})) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		a, _ := is.([]any)
+		b, _ := would.([]any)
+		if len(a) != len(b) || len(a) != len(config) {
+			return reflect.DeepEqual(is, would)
+		}
+		for i, value := range config {
+			if !sameAsFarAs(value, a[i], b[i]) {
+				return false
+			}
+		}
+		return true
+	}
+	return reflect.DeepEqual(is, would)
+}
+
+// fieldsOf returns the paths of the fields that a refusal names. There are none if it names one of the metadata, such
+// as an owner reference: that is no field which a new object would have in another way.
+func fieldsOf(refused error) (paths [][]string) {
 	var status apierrors.APIStatus
 	if !errors.As(refused, &status) || status.Status().Details == nil {
 		return nil
 	}
 	for _, cause := range status.Status().Details.Causes {
 		path := strings.Split(cause.Field, ".")
-		if first, _, _ := strings.Cut(path[0], "["); first != "metadata" && would[first] != nil {
+		switch first, _, _ := strings.Cut(path[0], "["); first {
+		case "metadata":
+			return nil
+		case "", "<nil>":
+		default:
 			paths = append(paths, path)
 		}
 	}
 	return paths
-}
-
-// asFarAs is the value at a path, or the last one on the way: an element of a list, as in ports[0], is in its list.
-func asFarAs(tree any, path []string) any {
-	for _, name := range path {
-		name, _, element := strings.Cut(name, "[")
-		fields, ok := tree.(map[string]any)
-		if !ok {
-			return tree
-		}
-		tree = fields[name]
-		if element {
-			return tree
-		}
-	}
-	return tree
 }
