@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
@@ -49,10 +48,6 @@ import (
 // object that is not as expected is never changed. If there is a namesake that the cache has not shown, ApplyOwned
 // reads it, once, and goes on by the table above. If the object is another one by now, the error is a conflict
 // ([apierrors.IsConflict]) or 422 Invalid; retry later.
-//
-// Before Kubernetes 1.37 an object that ApplyOwned has created keeps the condition: a negative
-// metadata.deletionGracePeriodSeconds. Do not make namespaces and pods with it there: such a namespace goes only when
-// it is deleted twice, and a kubelet gives the containers of such a pod no time to end.
 func ApplyOwned[T informer.Object](ctx context.Context, owner *Owner, client Applier[T], seen T, config any,
 	opts metav1.ApplyOptions, adopt func(T) bool) (T, error) {
 	var none T
@@ -121,7 +116,7 @@ func (a *ownedApply[T]) run(ctx context.Context, seen T) (T, error) {
 		return a.change(ctx, seen)
 	}
 	made, err := a.create(ctx)
-	if !alreadyExists(err) {
+	if !apierrors.IsConflict(err) { // in a field that another manager has set, too
 		return made, err
 	}
 	existing, err := a.client.Get(ctx, a.tree.GetName(), metav1.GetOptions{})
@@ -133,33 +128,15 @@ func (a *ownedApply[T]) run(ctx context.Context, seen T) (T, error) {
 	return a.change(ctx, existing)
 }
 
-// notThere returns a grace period that makes an apply one that can only create, since the server refuses to change that
-// of an object that exists. It clears the one of a new object, but before Kubernetes 1.37 it does not: so no two calls
-// use the same.
-func notThere() int64 { return -1 - rand.Int64N(1<<53) }
+// notThere is a version that makes an apply one that can only create: no object has it, and the server looks at it only
+// if there is an object. A new object gets one of its own.
+const notThere = "1"
 
 // create applies the object if the server has none of its name.
 func (a *ownedApply[T]) create(ctx context.Context) (T, error) {
 	opts := a.opts
 	opts.Force = false // a namesake has nothing of ours to be overruled
-	return a.send(ctx, opts, func(o *unstructured.Unstructured) {
-		grace := notThere()
-		o.SetDeletionGracePeriodSeconds(&grace)
-	})
-}
-
-// alreadyExists reports whether create found an object of that name. If another manager has set a field to another
-// value, the server says only that.
-func alreadyExists(err error) bool {
-	var conflict *ApplyConflictError
-	if errors.As(err, &conflict) {
-		return true
-	}
-	var status apierrors.APIStatus
-	return apierrors.IsInvalid(err) && errors.As(err, &status) && status.Status().Details != nil &&
-		slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool {
-			return c.Field == "metadata.deletionGracePeriodSeconds"
-		})
+	return a.send(ctx, opts, func(o *unstructured.Unstructured) { o.SetResourceVersion(notThere) })
 }
 
 // change applies to an object that was seen, if it is the owner's, or to be.
@@ -246,8 +223,6 @@ func hasApplied[T informer.Object](config *unstructured.Unstructured, seen T, na
 // sameFields reports whether the fields of a manager are those of a value, and an object has them with these values.
 func sameFields(want, is any, fields map[string]any) bool {
 	delete(fields, ".")
-	// A manager may list the precondition of create, which the server has cleared.
-	delete(fields, "f:deletionGracePeriodSeconds")
 	if len(fields) == 0 {
 		return reflect.DeepEqual(want, is)
 	}

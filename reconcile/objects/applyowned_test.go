@@ -132,9 +132,7 @@ func testApplyOwned(t *testing.T, cfg *rest.Config, namespace string) {
 			made, err := f.apply(nil, "@daily", nil)
 			require.NoError(f, err)
 			require.Equal(f, []metav1.OwnerReference{f.owner.Reference()}, made.OwnerReferences)
-			if grace := made.DeletionGracePeriodSeconds; grace != nil { // before Kubernetes 1.37
-				require.Negative(f, *grace)
-			}
+			require.Nil(f, made.DeletionGracePeriodSeconds)
 			again, err := f.apply(made, "@daily", nil)
 			require.NoError(f, err)
 			require.Same(f, made, again)

@@ -103,7 +103,7 @@ func (s *Server) insert(c *call, o object) error {
 		}
 		return nil
 	}
-	if v := o.GetResourceVersion(); v != "" && v != "0" {
+	if v := o.GetResourceVersion(); c.Verb == "create" && v != "" && v != "0" {
 		return errors.New("resourceVersion should not be set on objects to be created")
 	}
 	o.SetResourceVersion("")

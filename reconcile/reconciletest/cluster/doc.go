@@ -64,7 +64,6 @@
 //
 // The server of 1.33 refuses a streamed list, and package informer lists by pages instead. No server selects by a
 // shardSelector unless its feature gate ShardedListAndWatch, which is alpha, is switched on: it sends everything.
-// Before 1.37 a server keeps the metadata.deletionGracePeriodSeconds of an object that an apply creates.
 //
 // # With envtest
 //
