@@ -80,11 +80,11 @@ ifdef IN_TURN
 .NOTPARALLEL:
 endif
 test-library: build
-	$(TEST) $(RACE) -timeout 15m $(LIBRARY)
+	$(TEST) $(RACE) -timeout 25m $(LIBRARY)
 	$(TEST) -tags purego ./informer/internal/wire/...
 	$(TEST) -run NoAllocations ./workqueue
 test-rest: build
-	$(TEST) -timeout 15m $(REST)
+	$(TEST) -timeout 25m $(REST)
 	cd internal/tools && $(TEST) ./...
 	cd informer/packed && $(TEST) ./...
 	cd reconcile/reconciletest/cel && $(TEST) ./...

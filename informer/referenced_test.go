@@ -135,10 +135,13 @@ func TestReferencedFollowsWhatIsNamed(t *testing.T) {
 		require.Equal(t, informer.Live, e.secrets.Health().State)
 		require.NoError(t, e.secrets.Fresh(metav1.NamespaceAll))
 
+		e.fail("tls", apierrors.NewServiceUnavailable("not yet"))
 		e.name(secretKey("tls"), true)
+		synctest.Wait()
 		_, _, err = e.secrets.Get(secretKey("tls"))
 		require.ErrorIs(t, err, informer.ErrNotKnown, "before the server has answered")
-		synctest.Wait()
+		e.fail("tls", nil)
+		time.Sleep(time.Minute)
 		s, exists, err := e.secrets.Get(secretKey("tls"))
 		require.NoError(t, err)
 		require.True(t, exists)
@@ -189,6 +192,8 @@ func TestReferencedRequestsNothingButNames(t *testing.T) {
 		e.server.Compact()
 		e.link.CutWatches()
 		time.Sleep(time.Minute)
+		e.mu.Lock()
+		defer e.mu.Unlock()
 		require.Greater(t, len(e.selectors), 8)
 		for _, selector := range e.selectors {
 			require.Contains(t, []string{"metadata.name=a", "metadata.name=b"}, selector)
