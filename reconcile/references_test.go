@@ -262,12 +262,12 @@ func TestANameThatIsForbiddenHoldsBackThoseThatNameIt(t *testing.T) {
 // What the controller writes to a named object is waited for: the key is not reconciled with a cache from before it.
 func TestAWriteToANamedObjectIsWaitedFor(t *testing.T) {
 	inRegistry(t, func(r *registry) {
-		created := 0
+		var created atomic.Int32
 		r.act = func(ctx context.Context, key reconcile.Key) error {
 			if _, exists, err := r.secrets.Get(tls); exists || err != nil {
 				return err
 			}
-			created++
+			created.Add(1)
 			_, err := r.clients.CoreV1().Secrets("shop").Create(ctx,
 				&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "tls"}}, metav1.CreateOptions{})
 			return err
@@ -275,7 +275,7 @@ func TestAWriteToANamedObjectIsWaitedFor(t *testing.T) {
 		r.link.DelayWatches("secrets", 4*time.Second)
 		r.site("web", "tls")
 		time.Sleep(time.Second)
-		require.Equal(t, 1, created)
+		require.EqualValues(t, 1, created.Load())
 		r.ran("web")
 		for i := range 3 { // something else names the key, while the event of its write is on its way
 			r.site("web", fmt.Sprint("tls,", i))
@@ -283,7 +283,7 @@ func TestAWriteToANamedObjectIsWaitedFor(t *testing.T) {
 		require.Empty(t, r.ran("web"))
 		time.Sleep(time.Minute)
 		require.Equal(t, []string{"tls=,no 2"}, r.ran("web"))
-		require.Equal(t, 1, created)
+		require.EqualValues(t, 1, created.Load())
 
 		// A lost answer is settled by a list of that object.
 		require.NoError(t, r.admin.CoreV1().Secrets("shop").Delete(t.Context(), "tls", metav1.DeleteOptions{}))
@@ -299,7 +299,7 @@ func TestAWriteToANamedObjectIsWaitedFor(t *testing.T) {
 			}
 		})
 		time.Sleep(5 * time.Minute)
-		require.Equal(t, 2, created)
+		require.EqualValues(t, 2, created.Load())
 	})
 }
 
