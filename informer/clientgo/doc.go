@@ -48,10 +48,10 @@
 //
 // # Packed
 //
-// With [NewPackedSharedIndexInformer], or the constructor that packed.Informers returns, an informer holds bytes, and
-// decodes an object when somebody asks for it. It is for programs that cache much and read little of it. Stores,
-// indexers, listers and handlers are as before, but what they hand out is another object each time, unless it was asked
-// for lately, and it takes time: package informer/packed says how much.
+// With [PackedInformers], or packed.Informers, which says how, an informer holds bytes, and decodes an object when
+// somebody asks for it. It is for programs that cache much and read little of it. Stores, indexers, listers and
+// handlers are as before, but what they hand out is another object each time, unless it was asked for lately, and it
+// takes time: package informer/packed says how much.
 //
 // # Whose contract
 //

@@ -20,17 +20,25 @@ type Packed interface {
 	Object() (informer.Object, error)
 }
 
-// NewPackedSharedIndexInformer is NewSharedIndexInformer for objects that are packed, after the transform function has
-// had them, if there is one, and unpacked whenever somebody asks for them: Get and List, and each index and handler
-// when an object changes. An object that pack fails on is not taken, as one that the transform function fails on. What
-// is written to the store by hand is not packed.
-func NewPackedSharedIndexInformer(pack Packing, lw cache.ListerWatcher, exampleObject runtime.Object,
-	defaultEventHandlerResyncPeriod time.Duration, indexers cache.Indexers) cache.SharedIndexInformer {
-	s := newSharedInformer(lw, exampleObject, cache.SharedIndexInformerOptions{
-		ResyncPeriod: defaultEventHandlerResyncPeriod, Indexers: indexers,
-	})
-	s.pack, s.store.packs = pack, true
-	return s
+// Constructor is the type of NewSharedIndexInformer, as factories and managers take it.
+type Constructor = func(lw cache.ListerWatcher, exampleObject runtime.Object,
+	defaultEventHandlerResyncPeriod time.Duration, indexers cache.Indexers) cache.SharedIndexInformer
+
+// PackedInformers returns a constructor of informers that hold their objects packed, by the Packing that choose returns
+// for an example of them; if that is nil, they hold them as they are. An object is packed after the transform function
+// has had it, if there is one, and unpacked whenever somebody asks for it: Get and List, and each index and handler
+// when an object changes. An object that the Packing fails on is not taken, as one that the transform function fails
+// on. What is written to the store by hand is not packed.
+func PackedInformers(choose func(exampleObject runtime.Object) Packing) Constructor {
+	return func(lw cache.ListerWatcher, exampleObject runtime.Object, defaultEventHandlerResyncPeriod time.Duration,
+		indexers cache.Indexers) cache.SharedIndexInformer {
+		s := newSharedInformer(lw, exampleObject, cache.SharedIndexInformerOptions{
+			ResyncPeriod: defaultEventHandlerResyncPeriod, Indexers: indexers,
+		})
+		s.pack = choose(exampleObject)
+		s.store.packs = s.pack != nil
+		return s
+	}
 }
 
 // held returns what is held of an object. A nil Packing packs nothing.

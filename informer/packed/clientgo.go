@@ -4,21 +4,15 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/informer/clientgo"
 )
-
-// NewSharedIndexInformer is the type of clientgo.NewSharedIndexInformer.
-type NewSharedIndexInformer = func(cache.ListerWatcher, runtime.Object, time.Duration,
-	cache.Indexers) cache.SharedIndexInformer
 
 // Informers is for programs that are written against client-go's informers, such as managers of controller-runtime. It
 // returns a constructor for them, by which objects of some kinds are packed, and all others are held as they are:
@@ -32,18 +26,17 @@ type NewSharedIndexInformer = func(cache.ListerWatcher, runtime.Object, time.Dur
 // Get, each object of a List or ByIndex, each index function when the object changes, and each handler, twice for an
 // update. The package's doc says what that takes. The objects of a List are new ones, so they take as much memory as
 // without this package for as long as the caller keeps them.
-func Informers(o Options, kinds ...runtime.Object) NewSharedIndexInformer {
+func Informers(o Options, kinds ...runtime.Object) clientgo.Constructor {
 	var wanted []kind
 	for _, k := range kinds {
 		wanted = append(wanted, kindOf(k))
 	}
-	return func(lw cache.ListerWatcher, example runtime.Object, resync time.Duration,
-		indexers cache.Indexers) cache.SharedIndexInformer {
+	return clientgo.PackedInformers(func(example runtime.Object) clientgo.Packing {
 		if len(wanted) > 0 && !slices.Contains(wanted, kindOf(example)) {
-			return clientgo.NewSharedIndexInformer(lw, example, resync, indexers)
+			return nil
 		}
-		return clientgo.NewPackedSharedIndexInformer(packing(example, o), lw, example, resync, indexers)
-	}
+		return packing(example, o)
+	})
 }
 
 // kind tells the kinds of objects apart.

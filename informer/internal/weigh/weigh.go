@@ -132,7 +132,8 @@ func (s *Sample) boxed(v reflect.Value) {
 	switch held.Kind() {
 	case reflect.Pointer, reflect.Map, reflect.Chan, reflect.Func, reflect.UnsafePointer:
 	default:
-		box := v.InterfaceData()[1] //nolint:staticcheck // nothing else tells it; the number is never made a pointer
+		//lint:ignore SA1019 nothing else tells which box it is, and the number is never made a pointer
+		box := v.InterfaceData()[1]
 		if !s.first(box, allocated(int(held.Type().Size()), holdsPointers(held.Type()))) {
 			return
 		}
