@@ -59,7 +59,7 @@ type Options struct {
 	// sends no events. It costs the memory for a second list of the keys. Zero: never. The least value is a second.
 	ResyncEvery time.Duration
 	// AllowHotLoops switches the detection of hot loops off: keys that repeat themselves are not slowed down. The
-	// package's doc says what a hot loop is.
+	// package's doc and internals.md say what a hot loop is.
 	AllowHotLoops bool
 	// History is how many runs the controller remembers, of all its keys together, for [Controller.InspectKey]: those
 	// that wrote something, failed, were held back or took a second, at most eight of each key. One takes about 500

@@ -458,13 +458,21 @@ func TestNothingIsReconciledOnACacheThatIsTooOld(t *testing.T) {
 		api.Cut()
 		time.Sleep(3 * time.Minute)
 		c.Enqueue(parent)
+		paused := Key{Namespace: parent.Namespace, Name: "paused"} // waits for Resume, and for no cache
+		c.Pause(paused)
+		c.Enqueue(paused)
 		time.Sleep(time.Minute)
 		require.Empty(t, taken(log))
+		require.Equal(t, 1, c.Inspect().Parked)
+		require.Empty(t, c.InspectKey(paused).Debts)
 		down.Store(false)
 		time.Sleep(time.Minute)
 		api.Bookmark()
 		synctest.Wait()
 		require.Equal(t, []string{"default/parent"}, taken(log))
+		c.Resume(paused)
+		synctest.Wait()
+		require.Equal(t, []string{"default/paused"}, taken(log))
 	})
 }
 

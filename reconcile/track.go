@@ -23,7 +23,7 @@ import (
 // From then on every create, update, patch, apply and delete that a Reconcile makes with its ctx, through any kind of
 // client, is recorded for the key, and the key is not reconciled again before the informers of its controller have
 // seen the write. Without it, a controller creates a pod, is called again a millisecond later because of an unrelated
-// change, finds no pod in the cache and creates a second one. The package's doc has a picture of all of this.
+// change, finds no pod in the cache and creates a second one. The file internals.md has a picture of all of this.
 //
 // A write is waited for in each informer of the controller that may see it. The answer to the write tells the object's
 // namespace, labels and UID; the informer's own requests tell what it selects. That is why the informers' clients need

@@ -91,6 +91,10 @@ func (w *worker) handleNext() (more bool) {
 func (w *worker) handle(claim workqueue.Claim[Key]) {
 	w.claim = claim
 	c, key := w.Controller, claim.Key()
+	if c.keys.Paused(key) {
+		claim.Rest(0) // Resume adds the key again
+		return
+	}
 	if c.ledger.park(key) {
 		w.log.V(4).Info("Parked until the caches have seen what the last run wrote, and may be acted on", "key", key)
 		claim.Rest(0) // the ledger adds the key again when its last debt is paid, even before this line

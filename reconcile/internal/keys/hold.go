@@ -21,6 +21,24 @@ func (t *Table) hold(key Key, e *entry, wait status.Wait) bool {
 	}
 	e.holds = append(e.holds, wait)
 	t.held[key] = e
+	if wait.For == status.WaitPaused {
+		t.nPaused.Add(1)
+	}
+	return true
+}
+
+// Paused reports whether a key that a worker has taken waits for Free, whatever else holds it.
+func (t *Table) Paused(key Key) bool {
+	if t.nPaused.Load() == 0 {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.held[key]
+	if e == nil || e.heldFor(status.WaitPaused) == nil {
+		return false
+	}
+	e.due = true
 	return true
 }
 
@@ -48,6 +66,9 @@ func (t *Table) Free(key Key, reason status.WaitReason) (wait status.Wait, held,
 
 // release ends a hold. mu is held.
 func (t *Table) release(key Key, e *entry, reason status.WaitReason) {
+	if reason == status.WaitPaused {
+		t.nPaused.Add(-1)
+	}
 	e.holds = slices.DeleteFunc(e.holds, func(w status.Wait) bool { return w.For == reason })
 	if len(e.holds) == 0 {
 		e.holds = nil

@@ -167,9 +167,18 @@ func quietRun(r *status.Run) bool {
 	return len(r.Writes) == 0 && r.Error == nil && r.Took < slowRun && len(r.Waits) <= 1
 }
 
-// forgetOldRuns forgets the oldest records if there are too many. mu is held.
+// forgetOldRuns forgets the oldest records if there are too many, and the keys of which nothing else is known. mu is
+// held.
 func (t *Table) forgetOldRuns() {
 	p := &t.past
+	forget := func(k *record) { // which is in no list any more
+		p.countState(k, -1)
+		e := t.keys[k.key]
+		e.record = nil
+		if e.idle() {
+			t.forget(k.key, e)
+		}
+	}
 	for p.full > p.limit || p.byAge.Len() > p.limit {
 		k := p.byAge.Remove(p.byAge.Front()).(*record)
 		p.full -= len(k.runs)
@@ -178,20 +187,10 @@ func (t *Table) forgetOldRuns() {
 			k.place, k.final = p.last.PushBack(k), true
 			continue
 		}
-		t.forgetRecord(k)
+		forget(k)
 	}
 	for p.last.Len() > p.limit {
-		t.forgetRecord(p.last.Remove(p.last.Front()).(*record))
-	}
-}
-
-// forgetRecord forgets a record that is in no list any more, and the key if nothing else is known of it. mu is held.
-func (t *Table) forgetRecord(k *record) {
-	t.past.countState(k, -1)
-	e := t.keys[k.key]
-	e.record = nil
-	if e.idle() {
-		t.forget(k.key, e)
+		forget(p.last.Remove(p.last.Front()).(*record))
 	}
 }
 

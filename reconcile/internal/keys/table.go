@@ -3,6 +3,7 @@ package keys
 import (
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -20,7 +21,8 @@ type Key = informer.Key
 type Table struct {
 	resourceOf func(*url.URL) string // the resource that a request is about, for texts; never changed
 
-	mu sync.Mutex
+	nPaused atomic.Int64 // keys; changed with mu held. A worker takes no lock for a pause if there is none
+	mu      sync.Mutex
 	// Guarded by mu. An entry exists while its key has causes, is held, runs, or has a record, and as long as its stats
 	// matter.
 	keys    map[Key]*entry
