@@ -72,7 +72,7 @@ all-systems: systems ## the same for all modules that users import; minutes, as 
 
 # The etcd operator's tests wait for real members most of the time: 12 minutes, in which the others run beside them.
 .PHONY: test test-others test-library test-rest test-controlplane test-etcd
-test: systems build ## all tests, those against a real control plane included
+test: build ## all tests, those against a real control plane included; .ci/run has the targets that take turns beside it
 	@$(MAKE) --no-print-directory -j2 test-others test-etcd
 test-others:
 	@$(MAKE) --no-print-directory IN_TURN=1 test-library test-rest test-controlplane
@@ -85,7 +85,7 @@ test-library: build
 	$(TEST) -run NoAllocations ./workqueue
 test-rest: build
 	$(TEST) -timeout 25m $(REST)
-	cd internal/tools && $(TEST) ./...
+	cd internal/tools && $(TEST) ./mutate
 	cd informer/packed && $(TEST) ./...
 	cd reconcile/reconciletest/cel && $(TEST) ./...
 	cd reconcile/traces && $(TEST) ./...
@@ -252,10 +252,14 @@ vulncheck: ## known vulnerabilities in what the library calls; needs vuln.go.dev
 		exit $$status; \
 	}
 
+.PHONY: test-release
+test-release: ## does make release refuse what is broken? 3 minutes
+	cd internal/tools && $(TEST) ./release
+
 # OFFLINE=1 releases without the database of vulnerabilities, and says so. CHECK=1 tags nothing.
 .PHONY: release prepare-release
 release: ## check everything and tag VERSION=v0.1.0; see .github/RELEASING.md
-	$(MAKE) --no-print-directory lint test client-go
+	$(MAKE) --no-print-directory lint test test-release client-go
 	$(RELEASE) -db $(VULNDB) $(if $(OFFLINE),-offline) $(if $(CHECK),-check)
 prepare-release: ## write VERSION=v0.1.0 into the nested modules
 	$(RELEASE) -prepare
