@@ -41,10 +41,11 @@ const (
 )
 
 // Health is what an informer knows about its own cache. If the informer follows several namespaces (see
-// [NewNamespaced]) each is in a state of its own, which [SharedIndexInformer.HealthIn] returns; the cache as a whole
-// is in the worst of them, in the order Live, Listing, Stale, Missing, Denied, Failed. If it follows single objects
-// (see [NewReferenced]), one of which says little about the others, the cache as a whole is in the best state of those
-// that are known. If none is known it is Live, unless all have failed: then it is in the best state of all.
+// [NewNamespaced]) each is in a state of its own, which [SharedIndexInformer.HealthIn] returns; the cache as a whole is
+// in the worst of them, in the order Live, Listing, Stale, Missing, Denied, Failed; with no namespace it is Live once
+// it runs. If it follows single objects (see [NewReferenced]), one of which says little about the others, the cache as
+// a whole is in the best state of those that are known. If none is known it is Live, unless all have failed: then it is
+// in the best state of all.
 type Health struct {
 	State State
 	// Since is when State was entered.

@@ -366,16 +366,19 @@ func (inf *SharedIndexInformer[T]) Health() Health { return inf.HealthIn(metav1.
 func (inf *SharedIndexInformer[T]) HealthIn(namespace string) Health {
 	followed := inf.followed.Load()
 	listWatches := followed.in(namespace)
-	if len(listWatches) == 0 && !(followed.scope.ByName && namespace == metav1.NamespaceAll) {
-		return Health{}
-	}
+	all := namespace == metav1.NamespaceAll
 	h := Health{}
-	if followed.scope.ByName && namespace == metav1.NamespaceAll {
+	switch {
+	case all && followed.scope.ByName:
 		h = together(inf, listWatches)
-	} else {
+	case all && len(listWatches) == 0:
+		h = ofNothing(inf, followed)
+	case len(listWatches) == 0:
+		return Health{}
+	default:
 		h = worst(listWatches)
 	}
-	if namespace == metav1.NamespaceAll { // namespaces that have left count, too
+	if all { // namespaces that have left count, too
 		h.Lists, h.Rewinds = int(inf.health.lists.Load()), int(inf.health.rewinds.Load())
 	}
 	inf.health.count(&h)
@@ -388,4 +391,16 @@ func (inf *SharedIndexInformer[T]) HealthIn(namespace string) Health {
 	defer inf.store.RUnlock()
 	h.Rejected = len(inf.store.invalid)
 	return h
+}
+
+// ofNothing is the health of an informer that follows no namespace: there is nothing that it could miss.
+func ofNothing[T any](inf *SharedIndexInformer[T], followed *followed[T]) Health {
+	switch {
+	case closed(inf.stopped):
+		return Health{State: Stopped, Since: followed.since}
+	case !inf.HasSynced(): // Run has not begun
+		return Health{State: Listing, Since: followed.since}
+	default:
+		return Health{State: Live, Since: followed.since}
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
@@ -116,11 +117,11 @@ func (l *listWatch[T]) sweeps(key Key) bool {
 }
 
 // followed is what an informer follows: a scope, and the list-watches that it takes, ordered by their parts.
-// There is at least one, unless the scope is by name. It is immutable: Rescope, and whatever names an object, replace
-// it.
+// There may be none: no namespace, or no name. It is immutable: Rescope, and whatever names an object, replace it.
 type followed[T any] struct {
 	scope       Scope
 	selector    metav1.ListOptions // the scope's
+	since       time.Time          // when it was made
 	listWatches []*listWatch[T]
 	// synced is closed when all of the list-watches are complete. A replacement that is made before
 	// takes it over.

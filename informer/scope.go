@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -20,7 +21,8 @@ import (
 // Scope is what an informer holds, of what its client can see.
 type Scope struct {
 	// Namespaces are those whose objects are held, each of which is listed and watched by itself. NamespaceAll stands
-	// alone, for all of them in one list. Only an informer made by [NewNamespaced] or [ProjectNamespaced] has any.
+	// alone, for all of them in one list. An empty slice stands for none, and nil for a mistake. Only an informer made
+	// by [NewNamespaced] or [ProjectNamespaced] has any.
 	Namespaces []string
 	// LabelSelector and FieldSelector restrict what is held in each namespace. Nil: everything.
 	LabelSelector labels.Selector
@@ -41,10 +43,10 @@ type Scope struct {
 //
 // The namespaces are independent: if one is refused, unreachable or restored from a backup, the informer follows the
 // others as before. The informer is synced when it holds a complete list of each. [SharedIndexInformer.Rescope]
-// changes the set while it runs. A namespace need not exist. Options hold for each namespace; Options.Transform is
-// called for several of them at once.
+// changes the set while it runs, and it may begin with none: []string{}. A namespace need not exist. Options hold for
+// each namespace; Options.Transform is called for several of them at once.
 //
-// It returns the errors of [New], and one that wraps [ErrScope] if there is no namespace, or one that is given twice or
+// It returns the errors of [New], and one that wraps [ErrScope] if namespaces is nil, or has one twice, or one that
 // cannot be a namespace's name.
 func NewNamespaced[T Object, L runtime.Object, C Client[L]](client func(namespace string) C, namespaces []string,
 	opts Options[T]) (*SharedIndexInformer[T], error) {
@@ -173,7 +175,7 @@ func (from *followed[T]) rescoped(inf *SharedIndexInformer[T], to Scope) (*follo
 	namespaces, err := to.namespaces(inf.origin.namespaced)
 	selector, unselectable := to.selector()
 	err = errors.Join(err, unselectable)
-	next := &followed[T]{scope: to, selector: selector, synced: from.synced}
+	next := &followed[T]{scope: to, selector: selector, since: time.Now(), synced: from.synced}
 	news := next.selector != from.selector
 	for _, namespace := range namespaces {
 		p := part{namespace: namespace}
@@ -186,6 +188,10 @@ func (from *followed[T]) rescoped(inf *SharedIndexInformer[T], to Scope) (*follo
 			l, news = newListWatch(inf, p, src, next.selector), true
 		}
 		next.listWatches = append(next.listWatches, l)
+	}
+	if inf.origin.namespaced && len(namespaces) == 0 && !to.ByName {
+		_, sourceless := inf.origin.of(metav1.NamespaceAll)
+		err = errors.Join(err, sourceless)
 	}
 	if err != nil {
 		return nil, err
@@ -235,11 +241,13 @@ func (s Scope) namespaces(namespaced bool) ([]string, error) {
 		return []string{metav1.NamespaceAll}, nil
 	case s.ByName:
 		return nil, nil
-	case len(s.Namespaces) == 0:
-		return nil, fmt.Errorf("%w: it has no namespace; NamespaceAll, the empty one, stands for all", ErrScope)
+	case s.Namespaces == nil:
+		return nil, fmt.Errorf("%w: its Namespaces are nil; []string{} stands for none, and NamespaceAll, the empty "+
+			"one, for all", ErrScope)
 	}
-	names := slices.Sorted(slices.Values(s.Namespaces))
-	if names[0] == metav1.NamespaceAll && len(names) > 1 {
+	names := slices.Clone(s.Namespaces) // not nil
+	slices.Sort(names)
+	if len(names) > 0 && names[0] == metav1.NamespaceAll && len(names) > 1 {
 		return nil, fmt.Errorf("%w: NamespaceAll, the empty one, stands beside namespace %q, which it includes",
 			ErrScope, names[1])
 	}

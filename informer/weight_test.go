@@ -23,8 +23,8 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
-// TestBytes compares the estimate with what the heap grows by: in a process of its own, as the heap of this one has what
-// other tests leave behind.
+// TestBytes compares the estimate with what the heap grows by: in a process of its own, as the heap of this one has
+// what other tests leave behind.
 func TestBytes(t *testing.T) {
 	const alone, many = "THERMOSTAT_BYTES", 1000
 	if os.Getenv(alone) == "" {

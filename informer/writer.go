@@ -375,8 +375,8 @@ func (w *writer[T]) reach(l *listWatch[T], resourceVersion string) {
 // sync closes Synced, and tells the listeners the mark, once every list-watch is complete in the store.
 func (w *writer[T]) sync() {
 	c := w.inf.followed.Load()
-	if closed(c.synced) || len(incomplete(c.listWatches)) > 0 {
-		return
+	if w.reminder == nil || closed(c.synced) || len(incomplete(c.listWatches)) > 0 {
+		return // without a reminder Run has not begun
 	}
 	close(c.synced)
 	w.events = append(w.events, Event[T]{}) // the mark: see listener

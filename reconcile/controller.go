@@ -54,6 +54,16 @@ type Options struct {
 	// in turn, one key each, so one with many keys does not keep the others waiting. It must be quick, and return the
 	// same for the same key. Nil: first in, first out.
 	Group func(Key) string
+	// Namespaces returns the namespaces whose objects Reconcile reads or writes for a key, beside the key's own. The
+	// key waits until every cache is complete and not too old in these, and for no other namespace: one that is new,
+	// slow or refused holds back the keys that need it. It matters for informers that follow some namespaces, each by
+	// itself (see [informer.NewNamespaced]); others are waited for as a whole. It must be quick, and may read caches:
+	// what a key needs is mostly in its object. It is asked whenever a worker has taken the key. If it panics, that
+	// counts as a run that has failed, and Reconcile is not called.
+	//
+	// Nil: the key's own; for a key without a namespace all that an informer follows, since nobody knows which it
+	// needs.
+	Namespaces func(Key) []string
 	// ResyncEvery names each object of the informers given to [For] once in this time, changed or not, as Background.
 	// The objects take turns. It is for a Reconciler that compares objects with something outside of the cluster, which
 	// sends no events. It costs the memory for a second list of the keys. Zero: never. The least value is a second.
@@ -85,6 +95,7 @@ type Controller struct {
 	resyncEvery time.Duration
 	invalid     func(context.Context, Key, *informer.InvalidError) (Result, error) // nil: the key rests
 	priority    func(Key) workqueue.Priority                                       // nil: 0 for all keys
+	namespaces  func(Key) []string                                                 // nil: the key's own, or all
 	queue       *workqueue.Queue[Key]
 	ledger      *ledger
 	keys        *keys.Table
@@ -120,7 +131,8 @@ func NewController(name string, r Reconciler, opts Options) (*Controller, error)
 	c := &Controller{
 		name: name, reconciler: r, workers: cmp.Or(opts.Workers, 1), timeout: cmp.Or(opts.Timeout, 2*time.Minute),
 		keys:     keys.New(opts.AllowHotLoops, cmp.Or(opts.History, defaultHistory), resourceOf),
-		priority: opts.Priority, onRun: opts.OnRun, invalid: opts.Invalid, resyncEvery: opts.ResyncEvery,
+		priority: opts.Priority, namespaces: opts.Namespaces, onRun: opts.OnRun, invalid: opts.Invalid,
+		resyncEvery: opts.ResyncEvery,
 	}
 	recorder := &struct{ Recorder }{noRecorder{}}
 	c.recorder = recorder

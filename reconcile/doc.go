@@ -44,8 +44,9 @@
 //   - A new leader starts with caches that show what the leaders before it wrote. If a cache has not come that far
 //     after 20 s, the workers start even so, and the log says so, as an error. After a crash it is so if watches lag by
 //     less than LeaseDuration.
-//   - Where an informer follows several namespaces one by one, one that is behind holds back its own keys, and those
-//     without a namespace. A name in an [informer.Referenced] that is not known holds back the keys that name it.
+//   - Where an informer follows several namespaces one by one, one that is behind holds back the keys that need it:
+//     its own, those of which Options.Namespaces says so, and otherwise those without a namespace. A name in an
+//     [informer.Referenced] that is not known holds back the keys that name it.
 //   - Reconcile is not called for a key whose object is invalid; Options.Invalid is. So a key that Get does not find,
 //     in a cache given to [For], is that of an object which does not exist. In any other cache ask
 //     [informer.SharedIndexInformer.Invalid], too, before you take an object for gone.

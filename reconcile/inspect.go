@@ -191,7 +191,7 @@ func (c *Controller) InspectKey(key Key) status.Key {
 			exists = exists || o.Exists || o.Invalid != nil
 		}
 	}
-	s.Doubt = c.doubt(key.Namespace, s.At)
+	s.Doubt = c.doubt(key, s.At)
 	m, outline := c.manager.outline(), c.outline()
 	c.keys.Describe(&s, keys.Seen{Item: item, Queued: queued, Exists: exists}, m.Stage, m.StageSince)
 	s.Debts = c.ledger.owed(key, c.errorTexts) // after the state: a key that is parked without debts is about to run
@@ -234,21 +234,24 @@ func (s *source) inspect(key Key, withText bool) status.Object {
 // and no text of an error unless ManagerOptions.ErrorTexts is set.
 func (c *Controller) Why(key Key) string { return c.InspectKey(key).Why }
 
-// doubt returns the first reason why changes that would name a key in a namespace may be missed, or nil.
-func (c *Controller) doubt(namespace string, now time.Time) *status.Doubt {
+// doubt returns the first reason why changes that would name a key may be missed, or nil.
+func (c *Controller) doubt(key Key, now time.Time) *status.Doubt {
+	needed, _ := c.needed(nil, key) // if nobody knows, its own
 	for _, source := range c.sources {
 		if object, n := source.invalid.example(); n > 0 && !source.subject {
 			return &status.Doubt{Source: source.name, Panicking: n, Example: object.String()}
 		}
-		h := source.cache.HealthIn(namespace)
-		d := &status.Doubt{Source: source.name, Informer: source.cache.Name(), CacheState: string(h.State),
-			Since: h.Since, Reason: reasonOf(h, c.errorTexts)}
-		switch {
-		case tooQuiet(h, now):
-			d.Since = h.LastProgress
-			return d
-		case h.State != informer.Live && h.State != "":
-			return d
+		for _, namespace := range needed {
+			h := source.cache.HealthIn(namespace)
+			d := &status.Doubt{Source: source.name, Informer: source.cache.Name(), CacheState: string(h.State),
+				Since: h.Since, Reason: reasonOf(h, c.errorTexts)}
+			switch {
+			case tooQuiet(h, now):
+				d.Since = h.LastProgress
+				return d
+			case h.State != informer.Live && h.State != "":
+				return d
+			}
 		}
 	}
 	return nil
@@ -258,7 +261,10 @@ func (c *Controller) doubt(namespace string, now time.Time) *status.Doubt {
 // the informer follows, and the first that may not be acted on is named.
 func (c *cache) staleNamespace(namespace string) string {
 	scoped, ok := c.trackedInformer.(interface{ Scope() informer.Scope })
-	if !ok || namespace != metav1.NamespaceAll {
+	switch {
+	case namespace == elsewhere:
+		return metav1.NamespaceAll
+	case !ok || namespace != metav1.NamespaceAll:
 		return namespace
 	}
 	for _, name := range scoped.Scope().Namespaces {

@@ -177,12 +177,6 @@ func (l *ledger) recall(d *debt) {
 // park reports whether a key that a worker has taken must wait. If so, it is parked from now on, and wakeUp puts it
 // back into the queue as soon as it need not wait any more: the worker ends its claim without an outcome.
 func (l *ledger) park(key Key) bool {
-	for _, c := range l.caches {
-		if !c.byName && c.Fresh(key.Namespace) != nil {
-			l.awaitReady(key, object{c, Key{Namespace: key.Namespace}})
-		}
-		l.awaitNamed(key, c)
-	}
 	if l.open.Load() == 0 {
 		return false
 	}
@@ -199,10 +193,10 @@ func (l *ledger) park(key Key) bool {
 	return ok
 }
 
-// awaitReady opens a debt, one per key and place, until the cache may be acted on in the namespace of the key: until it
-// is complete there, which it is not yet after a namespace is added or a selector changes, and not older than the
-// informer's MaxStaleness. A key without a namespace waits for all namespaces. If the informer follows single objects,
-// the key waits for one that its object names.
+// awaitReady opens a debt, one per key and place, until the cache may be acted on there: until it is complete, which it
+// is not yet after a namespace is added or a selector changes, and not older than the informer's MaxStaleness. The
+// place is a namespace that the key needs, or all of them; if the informer follows single objects, one that its object
+// names.
 func (l *ledger) awaitReady(key Key, here object) {
 	l.mu.Lock()
 	a, ok := l.accounts[key]

@@ -347,8 +347,8 @@ func (m *Manager) checkTracking(log klog.Logger) error {
 	for _, c := range m.opts.Controllers {
 		for _, ca := range c.ledger.caches {
 			passed, unread := ca.learner.tracked()
-			if ca.byName && ca.Health().Lists == 0 {
-				continue // nothing is named yet
+			if ca.Health().Lists == 0 {
+				continue // it follows no object, or no namespace, yet
 			}
 			if !passed {
 				missing = append(missing, fmt.Errorf("controller %s depends on informer %s, whose requests do not "+

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,6 +34,7 @@ type province struct {
 	secrets *informer.SharedIndexInformer[*corev1.Secret]
 	*reconcile.Controller
 	into    func(reconcile.Key) string // the namespace that a key's Secrets are made in; nil: its own
+	needs   map[string][]string        // by the names of keys, in inProvinceOfTenants
 	touches int
 
 	mu     sync.Mutex
@@ -42,6 +44,24 @@ type province struct {
 
 // inProvince runs fn in virtual time, on a controller that follows some of the namespaces.
 func inProvince(t *testing.T, namespaces []string, followed []string, fn func(t *testing.T, p *province)) {
+	t.Helper()
+	inProvinceWith(t, func(*province) reconcile.Options { return reconcile.Options{} }, namespaces, followed, fn)
+}
+
+// inProvinceOfTenants is inProvince with keys that say what they need.
+func inProvinceOfTenants(t *testing.T, namespaces []string, followed []string, fn func(t *testing.T, p *province)) {
+	t.Helper()
+	inProvinceWith(t, func(p *province) reconcile.Options {
+		return reconcile.Options{Namespaces: func(key reconcile.Key) []string {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return slices.Clone(p.needs[key.Name])
+		}}
+	}, namespaces, followed, fn)
+}
+
+func inProvinceWith(t *testing.T, options func(*province) reconcile.Options, namespaces []string, followed []string,
+	fn func(t *testing.T, p *province)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		server := reconciletest.NewServer(t, reconciletest.Options{Namespaces: namespaces})
@@ -80,7 +100,7 @@ func inProvince(t *testing.T, namespaces []string, followed []string, fn func(t 
 				defer p.mu.Unlock()
 				p.runs[key]++
 				return reconcile.Result{}, err
-			}), reconcile.Options{})
+			}), options(p))
 		require.NoError(t, err)
 		p.Controller = c
 		reconcile.For(c, p.maps)
@@ -239,6 +259,111 @@ func TestAKeyWithoutANamespaceSaysWhichOneItWaitsFor(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Equal(t, status.KeySettled, p.InspectKey(tenant).State)
+	})
+}
+
+// A key waits for the namespaces that it needs, and for no others: here two is refused for half an hour.
+func TestARefusedNamespaceHoldsBackThoseThatNeedIt(t *testing.T) {
+	inProvinceOfTenants(t, []string{"one", "two"}, []string{}, func(t *testing.T, p *province) {
+		p.into = func(reconcile.Key) string { return "one" }
+		need := func(name string, namespaces ...string) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.needs[name] = namespaces
+		}
+		p.needs = map[string][]string{}
+		need("modest")
+		need("other", "one")
+		need("both", "one", "two")
+		need("m", "two")
+		p.fail("two", reconciletest.Refuse(apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "",
+			fmt.Errorf("no"))))
+		p.follow("one", "two")
+		runs := map[string]int{}
+		enqueue := func(name, namespace string) reconcile.Key {
+			key := reconcile.Key{Namespace: namespace, Name: name}
+			p.Enqueue(key)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			runs[name] = p.runs[key]
+			return key
+		}
+		for i := range 30 {
+			enqueue("modest", "")
+			enqueue("other", "")
+			enqueue("both", "")
+			enqueue("m", "one")
+			require.Equal(t, map[string]int{"modest": i + 1, "other": i + 1, "both": 0, "m": 0}, runs)
+			time.Sleep(time.Minute)
+		}
+		both := reconcile.Key{Name: "both"}
+		require.Contains(t, p.Why(both), "the cache of *v1.Secret may not be acted on in namespace two")
+
+		// What it no longer needs it no longer waits for, and it runs once for that.
+		need("both", "one")
+		enqueue("both", "")
+		require.Equal(t, 1, runs["both"])
+		require.Equal(t, status.KeySettled, p.InspectKey(both).State)
+		require.Nil(t, p.InspectKey(both).Doubt)
+
+		p.fail("two", nil)
+		time.Sleep(5 * time.Minute)
+		require.Equal(t, 1, p.ran("one"), "two may be acted on")
+	})
+}
+
+// A key that needs no namespace still needs the caches that are of all of them.
+func TestACacheOfAllNamespacesIsNeededByAllKeys(t *testing.T) {
+	all := []string{metav1.NamespaceAll}
+	inProvinceOfTenants(t, []string{"one"}, all, func(t *testing.T, p *province) {
+		p.into = func(reconcile.Key) string { return "one" }
+		p.fail("", reconciletest.Refuse(apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "",
+			fmt.Errorf("no"))))
+		require.NoError(t, p.secrets.Rescope(informer.Scope{Namespaces: all,
+			LabelSelector: labels.SelectorFromSet(labels.Set{"of": "tenant"})}))
+		tenant := reconcile.Key{Name: "tenant"}
+		p.Enqueue(tenant)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Contains(t, p.Why(tenant), "the cache of *v1.Secret may not be acted on, as")
+		p.mu.Lock()
+		require.Zero(t, p.runs[tenant])
+		p.mu.Unlock()
+		p.fail("", nil)
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		require.Equal(t, status.KeySettled, p.InspectKey(tenant).State)
+	})
+}
+
+// A panic of Options.Namespaces is a failure of the key that it was asked for.
+func TestNobodyKnowsWhichNamespacesAKeyNeeds(t *testing.T) {
+	var broken atomic.Bool
+	inProvinceWith(t, func(*province) reconcile.Options {
+		return reconcile.Options{Namespaces: func(key reconcile.Key) []string {
+			if key.Name == "poisoned" && broken.Load() {
+				panic("no spec")
+			}
+			return []string{"one"}
+		}}
+	}, []string{"one"}, []string{"one"}, func(t *testing.T, p *province) {
+		p.into = func(reconcile.Key) string { return "one" }
+		broken.Store(true)
+		poisoned := reconcile.Key{Name: "poisoned"}
+		p.Enqueue(poisoned)
+		p.Enqueue(reconcile.Key{Name: "other"})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, status.KeyBackingOff, p.InspectKey(poisoned).State)
+		p.mu.Lock()
+		require.Equal(t, map[reconcile.Key]int{{Name: "other"}: 1}, p.runs)
+		p.mu.Unlock()
+		broken.Store(false)
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		require.Equal(t, status.KeySettled, p.InspectKey(poisoned).State)
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
-	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // References lets the objects of an informer name objects of another resource, of which the cache holds only those that
@@ -97,20 +96,9 @@ func (l *ledger) awaitNamed(key Key, c *cache) {
 
 // stillNeeds lets a key wait no longer for an object that its own object does not name any more.
 func (l *ledger) stillNeeds(key Key, c *cache, named Key) {
-	if l.open.Load() == 0 || c.needs(key, named) {
-		return
+	if l.open.Load() > 0 && !c.needs(key, named) {
+		l.awaitNoLonger(key, func(place object) bool { return place == object{c, named} })
 	}
-	l.mu.Lock()
-	var keys []wokenKey
-	if a, ok := l.accounts[key]; ok {
-		for _, d := range slices.Clone(a.debts) {
-			if d.kind == status.DebtNotReady && d.object == (object{c, named}) {
-				keys = l.pay(keys, d, d.partition.progress())
-			}
-		}
-	}
-	l.mu.Unlock()
-	l.wakeUp(keys)
 }
 
 // followsByName reports whether an informer follows single objects.

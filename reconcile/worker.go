@@ -33,6 +33,8 @@ type worker struct {
 	claim    workqueue.Claim[Key] // the latest one
 	outcome  outcome              // of its run
 	turn     keys.Turn            // of its runs; others may read a part of it, as its doc says
+	needed   []string             // the namespaces that the key needs
+	unknown  error                // why nobody knows which those are
 	// sawInvalid says that the run has called Options.Invalid, or nothing, in place of Reconcile.
 	sawInvalid bool
 	// record is that of the run that has ended, for Options.OnRun; nil if there is none, or the run is not for it.
@@ -95,6 +97,10 @@ func (w *worker) handle(claim workqueue.Claim[Key]) {
 		claim.Rest(0) // Resume adds the key again
 		return
 	}
+	if w.needed, w.unknown = c.needed(w.needed[:0], key); w.unknown == nil && c.ledger.awaitCaches(key, w.needed) {
+		claim.Rest(0) // it needs no more what it has waited for: the ledger has added it again
+		return
+	}
 	if c.ledger.park(key) {
 		w.log.V(4).Info("Parked until the caches have seen what the last run wrote, and may be acted on", "key", key)
 		claim.Rest(0) // the ledger adds the key again when its last debt is paid, even before this line
@@ -140,6 +146,9 @@ func (w *worker) call(r *run) {
 // after this look has not become invisible: the store keeps its last good state.
 func (w *worker) reconcile(r *run) (Result, error) {
 	w.sawInvalid = false
+	if w.unknown != nil {
+		return Result{}, w.unknown
+	}
 	for i := range w.sources {
 		s := &w.sources[i]
 		if !s.subject {
