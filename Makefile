@@ -104,7 +104,7 @@ build:
 VERSIONS ?= 1.33 1.34 1.35 1.36 1.37
 # The packages whose tests use package cluster, and of their tests those in files that do. But for those that compare
 # the server in memory, which models the newest version, with a real one.
-MODEL = ^(TestConformance|TestRecordAnswers)$$
+MODEL = ^(TestConformance|TestRecordAnswers|TestRulesAsOnARealServer|TestRulesThatARealServerDoesNotAccept)$$
 CLUSTERED = grep -lE --include='*_test.go' -r 'cluster\.(Shared|New|Start|Assets)\('
 ON_CLUSTER = informer leaderelection reconcile examples/hello examples/loop examples/cronbackup
 

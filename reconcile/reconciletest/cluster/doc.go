@@ -60,7 +60,7 @@
 //	1.34       1.34.4      3.6.5    yes             yes        yes                              ignored
 //	1.33       1.33.13     3.5.24   no              yes        yes                              ignored
 //
-// The cells of 1.35 are what its sources say; the others are measured by a test, which "make versions" runs on each.
+// The cells are measured by a test, which "make versions" runs on each.
 //
 // The server of 1.33 refuses a streamed list, and package informer lists by pages instead. No server selects by a
 // shardSelector unless its feature gate ShardedListAndWatch, which is alpha, is switched on: it sends everything.
