@@ -4,6 +4,7 @@
 //
 //	go run ./mutate -dir ../.. workqueue leaderelection        # in internal/tools; or make mutate
 //	go run ./mutate -dir ../.. -at delay.go:114 workqueue      # only what is on that line
+//	go run ./mutate -dir ../.. -since HEAD~20 informer         # only what is on lines that changed since
 //
 // # How
 //
@@ -11,7 +12,7 @@
 // active. Compiling each one by itself takes up to 12 seconds of a core and 40 MB of the build cache, which is more
 // than its tests take.
 //
-//	find      list the mutants of the package                                            find.go, skip.go
+//	find      list the mutants of the package, or of the lines since a commit             find.go, skip.go, since.go
 //	weave     make a < b (activeMutant(7) && (a <= b) || !activeMutant(7) && (a < b))    weave.go
 //	compile   build one test binary, without the mutants that do not compile             compile.go
 //	choose    leave out tests that need more than their process, fail, or take long      tests.go

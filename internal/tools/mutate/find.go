@@ -33,9 +33,6 @@ func findAll(dir string) ([]*source, []*mutant, error) {
 		}
 		files, all = append(files, file), append(all, found...)
 	}
-	for i, m := range all {
-		m.id = i + 1
-	}
 	return files, all, nil
 }
 

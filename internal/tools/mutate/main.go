@@ -21,6 +21,7 @@ type config struct {
 	slowest    time.Duration
 	skip       *regexp.Regexp
 	at         string
+	since      string
 	log        func(format string, args ...any)
 }
 
@@ -34,6 +35,7 @@ func main() {
 	flag.IntVar(&c.workers, "workers", 2, "how many mutants to try at once")
 	flag.DurationVar(&c.slowest, "slowest", 10*time.Second, "leave out tests that take more of a processor")
 	flag.StringVar(&c.at, "at", "", "try only the mutants on this line, such as delay.go:114")
+	flag.StringVar(&c.since, "since", "", "try only the mutants on lines that changed since this commit")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

@@ -44,7 +44,15 @@ func (c config) run(ctx context.Context, p *pkg, deadline time.Time) error {
 	if err != nil {
 		return err
 	}
+	if c.since != "" {
+		if all, err = changedSince(ctx, p.dir, c.since, all); err != nil {
+			return err
+		}
+	}
 	p.found = len(all)
+	for i, m := range all {
+		m.id = i + 1
+	}
 	if err := p.compileAll(ctx, files, all); err != nil {
 		return err
 	}
