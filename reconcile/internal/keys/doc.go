@@ -18,7 +18,7 @@
 // package is called with either of them held.
 //
 //	entry   in keys while its key has a cause, is held, runs, or has a record, and as long as its stats matter
-//	held    has the entries with holds, and only these
+//	held    has the entries with holds, and only these; parked has the parked ones of them, by age
 //	past    has the records, each in one of its two lists; an entry's record is in it
 //
 // # Reading order

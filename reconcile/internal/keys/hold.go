@@ -1,6 +1,7 @@
 package keys
 
 import (
+	"container/list"
 	"slices"
 	"time"
 
@@ -21,10 +22,24 @@ func (t *Table) hold(key Key, e *entry, wait status.Wait) bool {
 	}
 	e.holds = append(e.holds, wait)
 	t.held[key] = e
-	if wait.For == status.WaitPaused {
+	switch wait.For {
+	case status.WaitPaused:
 		t.nPaused.Add(1)
+	case status.WaitParked:
+		e.parked = insertByAge(&t.parked, e, func(e *entry) time.Time { return e.heldFor(status.WaitParked).From })
 	}
 	return true
+}
+
+// insertByAge adds an entry to a list whose first entry is the oldest. The times of calls come in about that order, so
+// the place is near the end.
+func insertByAge(l *list.List, e *entry, at func(*entry) time.Time) *list.Element {
+	for before := l.Back(); before != nil; before = before.Prev() {
+		if !at(before.Value.(*entry)).After(at(e)) {
+			return l.InsertAfter(e, before)
+		}
+	}
+	return l.PushFront(e)
 }
 
 // Paused reports whether a key that a worker has taken waits for Free, whatever else holds it.
@@ -66,8 +81,11 @@ func (t *Table) Free(key Key, reason status.WaitReason) (wait status.Wait, held,
 
 // release ends a hold. mu is held.
 func (t *Table) release(key Key, e *entry, reason status.WaitReason) {
-	if reason == status.WaitPaused {
+	switch reason {
+	case status.WaitPaused:
 		t.nPaused.Add(-1)
+	case status.WaitParked:
+		t.parked.Remove(e.parked)
 	}
 	e.holds = slices.DeleteFunc(e.holds, func(w status.Wait) bool { return w.For == reason })
 	if len(e.holds) == 0 {
@@ -112,25 +130,16 @@ type Counts struct {
 	HotKeys, HotLoops int
 }
 
-// Counts returns the figures of this moment.
+// Counts returns the figures of this moment. They are kept, not counted: it is called at each scrape of metrics.
 func (t *Table) Counts() (n Counts) {
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, e := range t.held {
-		if e.heldFor(status.WaitPaused) != nil {
-			n.Paused++
-		}
-		if parked := e.heldFor(status.WaitParked); parked != nil {
-			n.Parked++
-			n.LongestParked = max(n.LongestParked, now.Sub(parked.From))
-		}
+	n.Paused, n.Parked = int(t.nPaused.Load()), t.parked.Len()
+	if oldest := t.parked.Front(); oldest != nil {
+		n.LongestParked = max(0, now.Sub(oldest.Value.(*entry).heldFor(status.WaitParked).From))
 	}
-	for e := range t.hotKeys {
-		if e.run == nil {
-			t.endOldContest(e, now)
-		}
-	}
+	t.endOldContests(now)
 	n.HotKeys, n.HotLoops = len(t.hotKeys), t.hotLoops
 	return n
 }

@@ -1,6 +1,7 @@
 package keys
 
 import (
+	"container/list"
 	"fmt"
 	"hash/maphash"
 	"time"
@@ -47,7 +48,9 @@ type loops struct {
 	seed          maphash.Seed // of all hashes; never changed
 	hotKeys       map[*entry]struct{}
 	hotLoops      int // that have ever begun
-	contested     contestedObjects
+	// contests has those of hotKeys that are hot by their reverts and do not run; the first has not run for longest.
+	contests  list.List
+	contested contestedObjects
 }
 
 func newLoops(allowed bool) loops {
@@ -214,6 +217,28 @@ func (l *loops) updateHot(e *entry) {
 		}
 	case was:
 		delete(l.hotKeys, e)
+	}
+	l.setContest(e)
+}
+
+// setContest lets the key's place in contests follow its run and its stats. mu is held.
+func (l *loops) setContest(e *entry) {
+	if e.contest != nil {
+		l.contests.Remove(e.contest)
+		e.contest = nil
+	}
+	if st := e.stats; st != nil && st.reverts > HotAfter && e.run == nil {
+		e.contest = insertByAge(&l.contests, e, func(e *entry) time.Time { return e.stats.endedAt })
+	}
+}
+
+// endOldContests is endOldContest for all keys. mu is held.
+func (l *loops) endOldContests(now time.Time) {
+	for first := l.contests.Front(); first != nil; first = l.contests.Front() {
+		e := first.Value.(*entry)
+		if l.endOldContest(e, now); e.contest == first {
+			return // the others have run later
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package keys
 
 import (
+	"container/list"
 	"net/url"
 	"sync"
 	"sync/atomic"
@@ -27,6 +28,7 @@ type Table struct {
 	// matter.
 	keys    map[Key]*entry
 	held    map[Key]*entry // those with holds
+	parked  list.List      // of those, the parked ones; the first has been so for longest
 	spare   []*entry       // for reuse, so that naming a key rarely allocates
 	sweptTo int            // the number of keys after the last sweep
 	past    past
@@ -50,10 +52,12 @@ type entry struct {
 	run         *Run // the run that goes on, or nil; the entry of a key with a run is never forgotten
 	// holds are what keeps the key from running, one for each reason: WaitPaused, WaitParked, and WaitBackoff with the
 	// time until which the server has asked it to wait. What keeps a key in a hot loop is in stats.
-	holds []status.Wait
+	holds  []status.Wait
+	parked *list.Element // its place in Table.parked while it is parked
 	// stats is nil until a run writes, asks for the next one at once, or has a change whose author is unclear. Most
 	// keys never need it: their runs find that there is nothing to do.
-	stats *repeatStats
+	stats   *repeatStats
+	contest *list.Element // its place in loops.contests, or nil
 	// record has the key's last runs. It is nil if none of them had anything to say.
 	record *record
 }
@@ -116,6 +120,7 @@ func (t *Table) Begin(r *Run) (left time.Duration, held bool) {
 	if left == 0 {
 		r.Turn.entry, r.Turn.causes = e, e.causes.moveOut()
 		e.othersActed, e.run = false, r
+		t.setContest(e)
 	} else {
 		t.remembers(r.Key, e, status.Wait{For: status.WaitHotLoop, From: now, To: now.Add(left)})
 	}
@@ -207,6 +212,7 @@ func (t *Table) forget(key Key, e *entry) {
 	if e.stats != nil {
 		delete(t.hotKeys, e)
 		e.stats = nil
+		t.setContest(e)
 	}
 	if e.record != nil || len(e.holds) > 0 {
 		return
