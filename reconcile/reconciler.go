@@ -106,8 +106,8 @@ type outcome struct {
 	after    time.Duration
 	pause    time.Duration // that the server has asked for, or zero; no change ends it
 	err      error
-	panicked bool          // the run, or a part of it that SlowStart made, has panicked
-	why      *status.Error // of err, with its text; nil if err is
+	panicked *lifecycle.PanicError // that of the run, or of a part of it that SlowStart made; nil: there was none
+	why      *status.Error         // of err, with its text; nil if err is
 }
 
 type outcomeKind uint8
@@ -147,12 +147,12 @@ func decide(result Result, err error) outcome {
 
 // retryWishes sum up what the leaves of an error's tree ask for. Leaves below a Terminal ask for nothing.
 type retryWishes struct {
-	requeueAfter time.Duration // what leaves without a mark ask for, if it is positive
-	grows        bool          // a leaf leaves the delay to the rate limiter
-	after        time.Duration // the shortest delay that a leaf asks for, or zero
-	pause        time.Duration // the longest one that the server asks for, or zero
-	panicked     bool
-	met          int // errors, so that the walk through a tree that contains itself has an end
+	requeueAfter time.Duration         // what leaves without a mark ask for, if it is positive
+	grows        bool                  // a leaf leaves the delay to the rate limiter
+	after        time.Duration         // the shortest delay that a leaf asks for, or zero
+	pause        time.Duration         // the longest one that the server asks for, or zero
+	panicked     *lifecycle.PanicError // the first
+	met          int                   // errors, so that the walk through a tree that contains itself has an end
 }
 
 // mostErrors is how many errors of one tree are asked.
@@ -174,7 +174,7 @@ func (w *retryWishes) visit(err error, final bool, after time.Duration) {
 	}
 	switch e := err.(type) {
 	case *lifecycle.PanicError:
-		w.panicked = true
+		w.panicked = cmp.Or(w.panicked, e)
 	case *terminalError:
 		final = true
 		below(e.err)

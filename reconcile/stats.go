@@ -43,7 +43,7 @@ func (noRecorder) Parked(time.Duration)                     {}
 
 // result is what a Recorder is told of the outcome.
 func (o outcome) result() string {
-	if o.panicked {
+	if o.panicked != nil {
 		return "panic"
 	}
 	return [...]string{done: "success", doneAfter: "requeue_after", retry: "error", retryAfter: "retry_after",

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/klog/v2"
 
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 	"github.com/thermostat-go/thermostat/workqueue"
 )
@@ -74,6 +75,37 @@ func TestReconcileTakesNobodyDown(t *testing.T) {
 			})
 		}
 	}
+}
+
+// around is an error of the user's around that of a panic, as SlowStart returns it.
+type around struct{ *lifecycle.PanicError }
+
+func (a around) Error() string { return "around" }
+func (a around) Unwrap() error { return a.PanicError }
+func (a around) As(any) bool   { panic("As") }
+
+// TestTheErrorOfAPanicIsLookedAtWithinTheCall: what is recorded of the run calls no method of the error, which may
+// panic where it would end the process.
+func TestTheErrorOfAPanicIsLookedAtWithinTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runs := 0
+		c := newController(t, func(context.Context, Key) (Result, error) {
+			if runs++; runs > 1 {
+				return Result{}, nil
+			}
+			var inner *lifecycle.PanicError
+			require.ErrorAs(t, lifecycle.Try(func() { panic("ouch") }), &inner)
+			return Result{}, around{inner}
+		}, Options{})
+		For(c, newMaps(t, newMapAPI()))
+		stop := start(t, ManagerOptions{Controllers: []*Controller{c}})
+		c.Enqueue(parent)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Equal(t, 2, runs)
+		require.Contains(t, c.InspectKey(parent).Runs[0].Where, "usercode_test.go")
+		require.NoError(t, stop())
+	})
 }
 
 // told is a Recorder that notes what a method of its is told of.

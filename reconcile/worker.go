@@ -129,7 +129,7 @@ func (w *worker) call(r *run) {
 		var p *lifecycle.PanicError
 		if !returned {
 			p = &lifecycle.PanicError{Value: recover(), Stack: debug.Stack()}
-			w.outcome = outcome{kind: retry, err: p, panicked: true, why: status.ErrorOf(p, true)}
+			w.outcome = outcome{kind: retry, err: p, panicked: p, why: status.ErrorOf(p, true)}
 		}
 		r.end()
 		w.callReturned()
@@ -229,8 +229,8 @@ func (w *worker) recorded(result string, stopped bool) keys.Outcome {
 		why.Text = ""
 		o.Error = &why
 	}
-	if w.outcome.panicked {
-		o.Where = whereInUserCode(lifecycle.StackOf(w.outcome.err))
+	if p := w.outcome.panicked; p != nil {
+		o.Where = whereInUserCode(string(p.Stack))
 	}
 	if stopped {
 		o.Pause = 0
