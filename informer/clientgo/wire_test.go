@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -350,5 +351,47 @@ func TestWireIsClientGo(t *testing.T) {
 				require.Greater(t, unwired.decoded, 300)
 			})
 		}
+	}
+}
+
+// Objects that Wire has decoded share what they have in common, unless a transform function may change them.
+func TestWireSharesWhatNobodyChanges(t *testing.T) {
+	for _, changes := range []bool{false, true} {
+		t.Run(fmt.Sprintf("changes=%t", changes), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := reconciletest.NewServer(t, reconciletest.Options{Seed: 1})
+				m := writer{t, kubernetes.NewForConfigOrDie(server.Config())}
+				inf := ours(programs[0].client(t, Wire(server.Link().Config())), &corev1.ConfigMap{})
+				if changes {
+					require.NoError(t, inf.SetTransform(func(obj any) (any, error) {
+						object := obj.(*corev1.ConfigMap)
+						object.Labels["name"] = object.Name
+						return object, nil
+					}))
+				}
+				stop := run(t, inf)
+				synctest.Wait()
+				const n = 150 // the client decodes the first hundred
+				for i := range n {
+					m.create(fmt.Sprint("map-", i))
+				}
+				synctest.Wait()
+				labelsOf := func(i int) map[string]string {
+					held, exists, err := inf.GetStore().GetByKey(fmt.Sprint("default/map-", i))
+					require.NoError(t, err)
+					require.True(t, exists)
+					return held.(*corev1.ConfigMap).Labels
+				}
+				one, other := labelsOf(n-1), labelsOf(n-2)
+				if changes {
+					require.Equal(t, "map-149", one["name"])
+					require.Equal(t, "map-148", other["name"])
+				} else {
+					require.NotEmpty(t, one)
+					require.Equal(t, reflect.ValueOf(one).Pointer(), reflect.ValueOf(other).Pointer())
+				}
+				stop()
+			})
+		})
 	}
 }
