@@ -380,7 +380,7 @@ func TestNewResourceSaysWhatIsWrong(t *testing.T) {
 		text string
 	}{
 		"no config": {newError[*corev1.Pod](nil, pods), "the rest.Config is nil"},
-		"no host":   {newError[*corev1.Pod](&rest.Config{}, pods), "Host of the rest.Config is empty"},
+		"no host":   {newError[*corev1.Pod](&rest.Config{}, pods), "the rest.Config has no Host"},
 		"no QPS":    {newError[*corev1.Pod](&rest.Config{Host: "h", Burst: 9}, pods), "Burst 9 and no QPS"},
 		"bad TLS": {newError[*corev1.Pod](&rest.Config{Host: "https://h", TLSClientConfig: rest.TLSClientConfig{
 			CAData: []byte("none")}}, pods), "NewResource of pods: "},

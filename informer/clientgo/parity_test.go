@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"runtime"
@@ -232,9 +233,10 @@ func TestWhatIsTriedAgainIsNotReported(t *testing.T) {
 	}{
 		"expired":                  {apierrors.NewResourceExpired("old"), "", []int{0, 1}},
 		"expired, at a later page": {apierrors.NewResourceExpired("old"), "next", []int{0, 0}},
-		"gone":                     {apierrors.NewGone("old"), "", []int{0, 1}},
-		"too large":                {tooLarge, "", []int{0, 1}},
-		"any other":                {other, "", []int{1, 2}},
+		"gone": {&apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusGone,
+			Reason: metav1.StatusReasonGone}}, "", []int{0, 1}},
+		"too large": {tooLarge, "", []int{0, 1}},
+		"any other": {other, "", []int{1, 2}},
 	} {
 		c := newReporting()
 		fails = test.err

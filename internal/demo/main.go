@@ -29,10 +29,8 @@ func main() {
 	real := flag.Bool("real", false, "use a real control plane in the place of the API server in memory")
 	builtin := flag.Bool("builtin", false, "with -real: leave Deployments to Kubernetes' own controller")
 	flag.Parse()
-	if err := run(*keep, *real, *builtin, flag.Args()); err != nil {
-		fmt.Fprintln(os.Stderr, "demo:", err)
-		os.Exit(1)
-	}
+	fmt.Fprintln(os.Stderr, "demo:", run(*keep, *real, *builtin, flag.Args()))
+	os.Exit(1)
 }
 
 func run(keep, real, builtin bool, rest []string) error {

@@ -14,7 +14,7 @@ func ClientConfig(cfg *rest.Config) (*rest.Config, error) {
 	case cfg == nil:
 		return nil, errors.New("the rest.Config is nil")
 	case cfg.Host == "":
-		return nil, errors.New("Host of the rest.Config is empty: it is the URL of the API server")
+		return nil, errors.New("the rest.Config has no Host: it is the URL of the API server")
 	case cfg.QPS == 0 && cfg.Burst != 0 && cfg.RateLimiter == nil:
 		return nil, fmt.Errorf("the rest.Config has Burst %d and no QPS: set both to limit the requests, or none",
 			cfg.Burst)

@@ -34,10 +34,10 @@ func (l Lifetimes) complete() (Lifetimes, error) {
 	l.Overlap = cmp.Or(l.Overlap, 10*time.Minute)
 	switch {
 	case l.Overlap <= 0 || l.Leaf < 3*l.Overlap:
-		return l, fmt.Errorf("Leaf is %s and Overlap is %s: Leaf has to be at least three times Overlap", l.Leaf,
-			l.Overlap)
+		return l, fmt.Errorf("the Leaf is %s and the Overlap %s: a Leaf has to be at least three times the Overlap",
+			l.Leaf, l.Overlap)
 	case l.CA < 6*l.Leaf:
-		return l, fmt.Errorf("CA is %s and Leaf is %s: CA has to be at least six times Leaf", l.CA, l.Leaf)
+		return l, fmt.Errorf("the CA is %s and the Leaf %s: a CA has to be at least six times the Leaf", l.CA, l.Leaf)
 	}
 	return l, nil
 }

@@ -319,7 +319,7 @@ func TestMistakes(t *testing.T) {
 		}})
 	for _, text := range []string{`["convert"]: a path begins with a slash`, `["/none"]`, "REST is nil", "Secret is",
 		"Hosts is empty", "the path is for probes",
-		"CA has to be at least six times Leaf", "no API server would trust the CA",
+		"CA has to be at least six times the Leaf", "no API server would trust the CA",
 		"StopGrace is -1ns",
 		"no conversion leads from webhook.thermostat.example/v1, Kind=Gadget to webhook.thermostat.example/v1alpha1",
 		"is converted to itself", "there are two conversions", "cannot become",
