@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -40,6 +41,10 @@ func (c *call) bind(s *Server) (*http.Response, error) {
 		return nil, notModelled("the node name %q of a Binding", target.Name)
 	case len(binding.Labels)+len(binding.Annotations) > 0:
 		return nil, notModelled("labels and annotations of a Binding")
+	}
+	a := c.admit(s, binding, nil)
+	if err := a.unasked(slices.Concat(a.hooks(mutatingConfigurations), a.hooks(validatingConfigurations))); err != nil {
+		return nil, err
 	}
 	for {
 		live := s.lookup(c.resource, c.key())

@@ -36,9 +36,14 @@ func builtins() []Resource {
 	}
 	namespace := one(core, "namespaces", "Namespace", true, namespaceRules())
 	node := one(core, "nodes", "Node", true, nodeRules())
+	mutating := one(mutatingConfigurations.GroupVersion(), mutatingConfigurations.Resource,
+		"MutatingWebhookConfiguration", false, mutatingRules())
+	validating := one(validatingConfigurations.GroupVersion(), validatingConfigurations.Resource,
+		"ValidatingWebhookConfiguration", false, validatingRules())
 	namespace.ClusterScoped, node.ClusterScoped = true, true
+	mutating.ClusterScoped, validating.ClusterScoped = true, true
 	all := []Resource{
-		namespace, node,
+		namespace, node, mutating, validating,
 		one(core, "pods", "Pod", true, podRules()),
 		one(core, "configmaps", "ConfigMap", false, configMapRules()),
 		one(core, "secrets", "Secret", false, secretRules()),
@@ -72,7 +77,9 @@ var kubectlNames = map[string]struct{ short, categories []string }{
 	"pods":        {[]string{"po"}, []string{"all"}},
 	"replicasets": {[]string{"rs"}, []string{"all"}},
 	"deployments": {[]string{"deploy"}, []string{"all"}}, "statefulsets": {[]string{"sts"}, []string{"all"}},
-	"persistentvolumeclaims": {short: []string{"pvc"}}, "jobs": {categories: []string{"all"}},
+	"mutatingwebhookconfigurations":   {categories: []string{"api-extensions"}},
+	"validatingwebhookconfigurations": {categories: []string{"api-extensions"}},
+	"persistentvolumeclaims":          {short: []string{"pvc"}}, "jobs": {categories: []string{"all"}},
 	"cronjobs":                 {[]string{"cj"}, []string{"all"}},
 	"horizontalpodautoscalers": {[]string{"hpa"}, []string{"all"}}, "poddisruptionbudgets": {short: []string{"pdb"}},
 }

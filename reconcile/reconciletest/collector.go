@@ -2,16 +2,13 @@ package reconciletest
 
 import (
 	"context"
-	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -96,10 +93,7 @@ func (c *collector) pass() {
 // survey returns all objects, in a fixed order, and those which name each UID as their owner's.
 func (c *collector) survey() (items []item, dependents map[types.UID][]item) {
 	dependents = make(map[types.UID][]item)
-	for _, gvr := range slices.SortedFunc(maps.Keys(c.server.resources), func(a, b schema.GroupVersionResource) int {
-		return strings.Compare(a.String(), b.String())
-	}) {
-		r := c.server.resources[gvr]
+	for _, r := range kindsOf(c.server) {
 		for _, o := range c.server.store.list(r.GroupResource(), c.server.Version()) {
 			i := item{o, r}
 			items = append(items, i)
@@ -204,7 +198,7 @@ func (c *collector) finishNamespace(namespace *corev1.Namespace, items []item) {
 	switch {
 	case !empty:
 	case len(namespace.Finalizers) == 0:
-		_, _ = c.server.remove(r, namespace)
+		_, _ = c.as(item{namespace, r}).remove(c.server, namespace)
 	case len(namespace.Spec.Finalizers) > 0:
 		finalized := namespace.DeepCopy()
 		finalized.Spec.Finalizers = nil

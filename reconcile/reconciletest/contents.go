@@ -1,6 +1,7 @@
 package reconciletest
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -21,7 +22,8 @@ type Object interface {
 }
 
 // Get returns an object as the server holds it, and whether there is one: for assertions, past every link and its
-// faults. The resource is named as in "pods", or with its group, as in "backups.example.com". For what lives in no
+// faults. The resource is named as in "pods", or with its group, as in "backups.example.com", or with a version, too,
+// as in "backups.v1alpha1.example.com"; without, it is the version in which objects are stored. For what lives in no
 // namespace, namespace is empty. The object is a copy.
 //
 // It fails the test if the server has no such resource, or if the object does not fit into a T.
@@ -33,7 +35,7 @@ func Get[T Object](s *Server, resource, namespace, name string) (T, bool) {
 		var none T
 		return none, false
 	}
-	return export[T](s, r, held), true
+	return export[T](s, r, inVersion(s, r, held)), true
 }
 
 // List returns the objects of a resource in a namespace, or in all of them if that is empty, ordered by namespace and
@@ -47,10 +49,20 @@ func List[T Object](s *Server, resource, namespace string) []T {
 	var all []T
 	for _, o := range held {
 		if namespace == "" || o.GetNamespace() == namespace {
-			all = append(all, export[T](s, r, o))
+			all = append(all, export[T](s, r, inVersion(s, r, o)))
 		}
 	}
 	return all
+}
+
+// inVersion converts an object that is stored.
+func inVersion(s *Server, r *Resource, held object) object {
+	s.t.Helper()
+	o, err := (&call{ctx: context.Background(), link: s.direct}).show(r, held)
+	if err != nil {
+		s.t.Fatalf("reconciletest: %s %s: %v", r.GroupResource(), keyOf(held), err)
+	}
+	return o
 }
 
 // named returns the resource of a name, with or without its group, and fails the test if there is none.
@@ -63,17 +75,22 @@ func (s *Server) named(name string) *Resource {
 	return r
 }
 
-// findResource returns the resource of a name, with or without its group.
+// findResource returns the resource of a name, with or without its group and version.
 func findResource(s *Server, name string) (*Resource, error) {
 	var found []*Resource
 	var known []string
-	for gvr, r := range s.resources {
-		known = append(known, gvr.GroupResource().String())
-		if name == gvr.GroupResource().String() {
+	for _, r := range kindsOf(s) {
+		known = append(known, r.GroupResource().String())
+		if name == r.GroupResource().String() {
 			return r, nil
 		}
-		if name == gvr.Resource {
+		if name == r.GroupVersionResource.Resource {
 			found = append(found, r)
+		}
+	}
+	for gvr, r := range s.resources {
+		if name == gvr.Resource+"."+gvr.Version+"."+gvr.Group {
+			return r, nil
 		}
 	}
 	slices.Sort(known)

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	apiversion "k8s.io/apimachinery/pkg/version"
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
@@ -15,11 +17,14 @@ import (
 // unknown fields, validates, with ratcheting on updates, and merges lists and maps in server-side apply as they say.
 // Documents of other kinds are passed over.
 //
-// It returns an error for what is not modelled: more than one served version, conversion webhooks and embedded
-// resources. For rules in CEL see [Options.Rules].
+// There is one Resource for each version that is served, in the order of the definition. All of a definition belong to
+// one server: objects are stored in the version that the definition says, and converted as it says.
+//
+// It returns an error for what is not modelled: embedded resources. For rules in CEL see [Options.Rules], and for
+// conversion webhooks [Options.Webhooks].
 func ReadCRDs(documents []byte) ([]Resource, error) {
 	var all []Resource
-	if err := eachDocument(documents, definitions(&all)); err != nil {
+	if err := eachDocument(documents, definitionsOf(&all)); err != nil {
 		return nil, fmt.Errorf("reconciletest: custom resources: %w", err)
 	}
 	return all, nil
@@ -28,7 +33,7 @@ func ReadCRDs(documents []byte) ([]Resource, error) {
 // readDefinitions is ReadCRDs for files and directories. There it is an error if there is no definition at all.
 func readDefinitions(paths []string) ([]Resource, error) {
 	var all []Resource
-	if err := eachManifest(paths, definitions(&all)); err != nil {
+	if err := eachManifest(paths, definitionsOf(&all)); err != nil {
 		return nil, fmt.Errorf("custom resources: %w", err)
 	}
 	if len(paths) > 0 && len(all) == 0 {
@@ -38,8 +43,8 @@ func readDefinitions(paths []string) ([]Resource, error) {
 	return all, nil
 }
 
-// definitions returns a function that adds the resource that a document defines.
-func definitions(all *[]Resource) func(document []byte) error {
+// definitionsOf returns a function that adds the resource that a document defines.
+func definitionsOf(all *[]Resource) func(document []byte) error {
 	return func(document []byte) error {
 		var d definition
 		if err := sigsyaml.Unmarshal(document, &d); err != nil {
@@ -48,11 +53,15 @@ func definitions(all *[]Resource) func(document []byte) error {
 		if d.APIVersion != "apiextensions.k8s.io/v1" || d.Kind != "CustomResourceDefinition" {
 			return nil
 		}
-		r, err := d.resource()
+		versions, err := d.resources(document)
 		if err != nil {
 			return fmt.Errorf("CustomResourceDefinition %s: %w", d.Metadata.Name, err)
 		}
-		*all = append(*all, r)
+		for _, r := range versions {
+			if r.of.version(r.Version).Served {
+				*all = append(*all, r)
+			}
+		}
 		return nil
 	}
 }
@@ -77,16 +86,40 @@ type definition struct {
 			Categories []string `json:"categories"`
 		} `json:"names"`
 		Versions   []definedVersion `json:"versions"`
-		Conversion *struct {
-			Strategy string `json:"strategy"`
-		} `json:"conversion"`
+		Conversion conversion       `json:"conversion"`
 	} `json:"spec"`
+
+	document map[string]any // all of it
+	unserved []Resource     // the versions that are not served: objects may be stored in one
+}
+
+// version returns what is said of a version; nil: nothing.
+func (d *definition) version(name string) *definedVersion {
+	for i := range d.Spec.Versions {
+		if d.Spec.Versions[i].Name == name {
+			return &d.Spec.Versions[i]
+		}
+	}
+	return nil
+}
+
+// storage returns the version in which objects are stored.
+func (d *definition) storage() string {
+	for _, v := range d.Spec.Versions {
+		if v.Storage {
+			return v.Name
+		}
+	}
+	return ""
 }
 
 type definedVersion struct {
-	Name         string `json:"name"`
-	Served       bool   `json:"served"`
-	Subresources struct {
+	Name               string  `json:"name"`
+	Served             bool    `json:"served"`
+	Storage            bool    `json:"storage"`
+	Deprecated         bool    `json:"deprecated"`
+	DeprecationWarning *string `json:"deprecationWarning"`
+	Subresources       struct {
 		Status *struct{} `json:"status"`
 		Scale  *struct {
 			SpecReplicasPath   string `json:"specReplicasPath"`
@@ -102,36 +135,61 @@ type definedVersion struct {
 	} `json:"selectableFields"`
 }
 
-func (d *definition) resource() (Resource, error) {
+// resources returns a Resource for each version.
+func (d *definition) resources(document []byte) (all []Resource, err error) {
+	if d.Spec.Scope != "Cluster" && d.Spec.Scope != "Namespaced" {
+		return nil, fmt.Errorf("spec.scope is %q, and not Cluster or Namespaced", d.Spec.Scope)
+	}
+	if want := d.Spec.Names.Plural + "." + d.Spec.Group; d.Metadata.Name != want {
+		return nil, fmt.Errorf("metadata.name is to be %q", want)
+	}
+	data, err := sigsyaml.YAMLToJSON(document)
+	if err == nil {
+		err = utiljson.Unmarshal(data, &d.document)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(d.Spec.Versions) == 1 {
+		d.Spec.Versions[0].Storage = true // there is no other
+	}
+	stored, served := 0, 0
+	for _, v := range d.Spec.Versions {
+		r, err := d.resource(v)
+		if err != nil {
+			return nil, err
+		}
+		if v.Storage {
+			stored++
+		}
+		if v.Served {
+			served++
+		} else {
+			d.unserved = append(d.unserved, r)
+		}
+		all = append(all, r)
+	}
+	switch {
+	case served == 0:
+		return nil, errors.New("no version is served")
+	case stored != 1:
+		return nil, fmt.Errorf("%d versions have storage: true; it is to be one", stored)
+	}
+	return all, d.Spec.Conversion.validate()
+}
+
+func (d *definition) resource(v definedVersion) (Resource, error) {
 	names := d.Spec.Names
 	r := Resource{
 		Kind: names.Kind, ListKind: names.ListKind, Singular: names.Singular, ShortNames: names.ShortNames,
-		Categories:    names.Categories,
-		ClusterScoped: d.Spec.Scope == "Cluster",
+		Categories: names.Categories, ClusterScoped: d.Spec.Scope == "Cluster",
+		GroupVersionResource: schema.GroupVersionResource{Group: d.Spec.Group, Version: v.Name, Resource: names.Plural},
+		Status:               v.Subresources.Status != nil,
+		of:                   d, deprecated: d.deprecation(v),
 	}
-	if d.Spec.Scope != "Cluster" && d.Spec.Scope != "Namespaced" {
-		return r, fmt.Errorf("spec.scope is %q, and not Cluster or Namespaced", d.Spec.Scope)
+	if len(v.Schema.OpenAPIV3Schema) == 0 {
+		return r, fmt.Errorf("version %s has no schema", v.Name)
 	}
-	if want := names.Plural + "." + d.Spec.Group; d.Metadata.Name != want {
-		return r, fmt.Errorf("metadata.name is to be %q", want)
-	}
-	var served []definedVersion
-	for _, v := range d.Spec.Versions {
-		if v.Served {
-			served = append(served, v)
-		}
-	}
-	switch {
-	case len(served) != 1:
-		return r, fmt.Errorf("not modelled: %d versions are served; it is to be one", len(served))
-	case d.Spec.Conversion != nil && d.Spec.Conversion.Strategy == "Webhook":
-		return r, errors.New("not modelled: conversion webhooks")
-	case len(served[0].Schema.OpenAPIV3Schema) == 0:
-		return r, fmt.Errorf("version %s has no schema", served[0].Name)
-	}
-	v := served[0]
-	r.GroupVersionResource = schema.GroupVersionResource{Group: d.Spec.Group, Version: v.Name, Resource: names.Plural}
-	r.Status = v.Subresources.Status != nil
 	if scale := v.Subresources.Scale; scale != nil {
 		r.Scale = &ScalePaths{scale.SpecReplicasPath, scale.StatusReplicasPath, scale.LabelSelectorPath}
 	}
@@ -141,4 +199,25 @@ func (d *definition) resource() (Resource, error) {
 	var err error
 	r.schema, err = readSchema(v.Schema.OpenAPIV3Schema)
 	return r, err
+}
+
+// deprecation returns the warning that comes with each answer in a version; empty: there is none.
+func (d *definition) deprecation(v definedVersion) string {
+	if !v.Deprecated {
+		return ""
+	}
+	if v.DeprecationWarning != nil {
+		return *v.DeprecationWarning
+	}
+	text := fmt.Sprintf("%s/%s %s is deprecated", d.Spec.Group, v.Name, d.Spec.Names.Kind)
+	best := v.Name
+	for _, other := range d.Spec.Versions {
+		if other.Served && !other.Deprecated && apiversion.CompareKubeAwareVersionStrings(best, other.Name) < 0 {
+			best = other.Name
+		}
+	}
+	if best != v.Name {
+		text += fmt.Sprintf("; use %s/%s %s", d.Spec.Group, best, d.Spec.Names.Kind)
+	}
+	return text
 }

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -97,7 +98,10 @@ func (s *Server) deleteObject(c *call) (*http.Response, error) {
 // first. gone reports whether it is no longer there.
 func (s *Server) delete(c *call, opts *metav1.DeleteOptions) (o object, gone bool, err error) {
 	for {
-		live := s.lookup(c.resource, c.key())
+		live, err := c.live(s, c.resource)
+		if err != nil {
+			return nil, false, err
+		}
 		if live == nil {
 			return nil, false, c.notFound()
 		}
@@ -109,25 +113,16 @@ func (s *Server) delete(c *call, opts *metav1.DeleteOptions) (o object, gone boo
 }
 
 func (s *Server) deleteOnce(c *call, live object, opts metav1.DeleteOptions) (o object, gone bool, err error) {
-	if p := opts.Preconditions; p != nil {
-		conflict := func(format string, args ...any) error {
-			return apierrors.NewConflict(schema.GroupResource{Group: c.Resource.Group, Resource: c.resource.Kind},
-				c.Name, fmt.Errorf(format, args...))
-		}
-		if p.UID != nil && *p.UID != live.GetUID() {
-			return nil, false, conflict("the UID in the precondition (%s) does not match the UID in record (%s). "+
-				"The object might have been deleted and then recreated", *p.UID, live.GetUID())
-		}
-		if p.ResourceVersion != nil && *p.ResourceVersion != live.GetResourceVersion() {
-			return nil, false, conflict("the ResourceVersion in the precondition (%s) does not match the "+
-				"ResourceVersion in record (%s). The object might have been modified",
-				*p.ResourceVersion, live.GetResourceVersion())
-		}
+	if err := c.meets(opts.Preconditions, live); err != nil {
+		return nil, false, err
 	}
 	marked := copyOf(live)
 	if !c.resource.custom() && c.resource.builtin.terminate != nil && c.resource.builtin.terminate(marked) {
 		if live.GetDeletionTimestamp() != nil {
 			return live, false, nil
+		}
+		if err := c.admitDeletion(s, live, &opts); err != nil {
+			return nil, false, err
 		}
 		at := metav1.NewTime(now())
 		marked.SetDeletionTimestamp(&at)
@@ -135,7 +130,7 @@ func (s *Server) deleteOnce(c *call, live object, opts metav1.DeleteOptions) (o 
 		if c.DryRun {
 			return marked, false, nil
 		}
-		return s.marked(c, live, marked)
+		return c.marked(s, live, marked)
 	}
 	graceful, pending := false, false
 	if !c.resource.custom() && c.resource.builtin.grace != nil {
@@ -143,6 +138,9 @@ func (s *Server) deleteOnce(c *call, live object, opts metav1.DeleteOptions) (o 
 	}
 	if pending {
 		return live, false, nil
+	}
+	if err := c.admitDeletion(s, live, &opts); err != nil {
+		return nil, false, err
 	}
 	if !c.resource.custom() {
 		c.resource.builtin.defaultPolicy(live, &opts)
@@ -153,7 +151,7 @@ func (s *Server) deleteOnce(c *call, live object, opts metav1.DeleteOptions) (o 
 		if c.DryRun {
 			return live, true, nil
 		}
-		o, err := s.remove(c.resource, live)
+		o, err := c.remove(s, live)
 		return o, true, err
 	}
 	if !graceful {
@@ -163,31 +161,60 @@ func (s *Server) deleteOnce(c *call, live object, opts metav1.DeleteOptions) (o 
 	if c.DryRun {
 		return marked, gone, nil
 	}
-	if marked, _, err = s.marked(c, live, marked); err == nil && gone {
-		marked, err = s.remove(c.resource, marked)
+	if marked, _, err = c.marked(s, live, marked); err == nil && gone {
+		marked, err = c.remove(s, marked)
 	}
 	return marked, gone, err
 }
 
+// meets returns an error if the object is not the one that a deletion is meant for.
+func (c *call) meets(p *metav1.Preconditions, live object) error {
+	if p == nil {
+		return nil
+	}
+	conflict := func(format string, args ...any) error {
+		return apierrors.NewConflict(schema.GroupResource{Group: c.Resource.Group, Resource: c.resource.Kind},
+			c.Name, fmt.Errorf(format, args...))
+	}
+	if p.UID != nil && *p.UID != live.GetUID() {
+		return conflict("the UID in the precondition (%s) does not match the UID in record (%s). "+
+			"The object might have been deleted and then recreated", *p.UID, live.GetUID())
+	}
+	if p.ResourceVersion != nil && *p.ResourceVersion != live.GetResourceVersion() {
+		return conflict("the ResourceVersion in the precondition (%s) does not match the "+
+			"ResourceVersion in record (%s). The object might have been modified",
+			*p.ResourceVersion, live.GetResourceVersion())
+	}
+	return nil
+}
+
+// admitDeletion asks who may refuse a deletion.
+func (c *call) admitDeletion(s *Server, live object, opts *metav1.DeleteOptions) error {
+	if c.resource.guard != nil {
+		if err := c.resource.guard(nil, live.(*unstructured.Unstructured)); err != nil {
+			return err
+		}
+	}
+	a := c.admit(s, nil, live)
+	a.options = opts
+	if err := a.mutate(); err != nil {
+		return err
+	}
+	return a.validate()
+}
+
 // marked stores an object that has been marked, unless it was before.
-func (s *Server) marked(c *call, live, marked object) (o object, gone bool, err error) {
+func (c *call) marked(s *Server, live, marked object) (o object, gone bool, err error) {
 	if same(marked, live) {
 		return live, false, nil
 	}
-	o, err = s.store.write(c.resource.GroupResource(), c.key(), live, marked)
-	if err == nil {
-		s.collector.wrote(o)
-	}
+	o, err = c.write(s, c.key(), live, marked, false)
 	return o, false, err
 }
 
 // remove takes an object out of the store and returns its last state.
-func (s *Server) remove(r *Resource, live object) (object, error) {
-	last, err := s.store.write(r.GroupResource(), keyOf(live), live, nil)
-	if err == nil {
-		s.collector.wrote(last)
-	}
-	return last, err
+func (c *call) remove(s *Server, live object) (object, error) {
+	return c.write(s, keyOf(live), live, nil, false)
 }
 
 // mark marks an object as being deleted, which others finish.
@@ -290,7 +317,11 @@ func (s *Server) deleteCollection(c *call) (*http.Response, error) {
 	}
 	version := s.Version()
 	var deleted []object
-	for _, o := range s.store.list(c.resource.GroupResource(), version) {
+	held, err := c.showCached(c.resource, s.store.list(c.resource.GroupResource(), version))
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range held {
 		if !f.matches(o) {
 			continue
 		}

@@ -21,6 +21,7 @@
 //   - [Get] and [List]: what the server holds, for assertions, past every link
 //   - [Check] and [Scenario]: a program, run again and again with other things going wrong
 //   - [Resource] and [ReadCRDs]: custom resources that are not read from files, or have hooks in place of webhooks
+//   - [Options.Webhooks] and [Link.Context]: where the server finds webhooks; [Server.InjectWebhooks]: their failures
 //
 // # What it promises
 //
@@ -39,8 +40,9 @@
 //   - writes: conflicts, preconditions, generated names, dry runs, writes that change nothing, generations, the status
 //     subresource, finalizers, pods that take time to go, JSON, merge and strategic merge patches, server-side apply
 //   - the scale subresource, the binding of a pod to a node, and field validation, strict or with warnings
-//   - custom resources, by the manifests of their definitions, with the defaults, the pruning and the validation that
-//     their schemas ask for; rules in CEL with package reconciletest/cel, see [Options.Rules]
+//   - custom resources in several versions, by the manifests of their definitions, with the defaults, the pruning and
+//     the validation that their schemas ask for; rules in CEL with package reconciletest/cel, see [Options.Rules]
+//   - webhooks for conversion, defaults and validation, called as the real server calls them
 //   - discovery, and of OpenAPI as much as kubectl needs
 //   - authorization by the roles of manifests: [Options.Roles], [Server.LinkAs]
 //   - aggregated APIs, such as metrics.k8s.io, which the test serves itself: [Options.Aggregated]
@@ -51,6 +53,10 @@
 //
 // The built-in kinds are
 //
+//	admissionregistration.k8s.io/v1
+//	                        MutatingWebhookConfiguration, ValidatingWebhookConfiguration (no matchConditions)
+//	apiextensions.k8s.io/v1 CustomResourceDefinition: those of [Options], whose conversion and storage version may be
+//	                        changed
 //	v1                      ConfigMap, Event, Namespace, Node, PersistentVolumeClaim, Pod, Secret, ServiceAccount,
 //	                        Service (ClusterIP and headless, IPv4; nothing makes its EndpointSlices)
 //	apps/v1                 Deployment, ReplicaSet,
@@ -68,8 +74,8 @@
 // A test with another kind of Kubernetes, such as an Ingress, needs a real control plane: package
 // reconciletest/cluster.
 //
-// Of admission there are namespaces and the protection and size of PersistentVolumeClaims. There is no controller but
-// the garbage collector: no scheduler, no kubelet.
+// Of admission there are webhooks, namespaces, and the protection and size of PersistentVolumeClaims. There is no
+// controller but the garbage collector: no scheduler, no kubelet.
 //
 // # kubectl
 //
@@ -105,6 +111,21 @@
 // ([Link.Inject]), watches that bring every event late or never ([Link.DelayWatches]) or end ([Link.CutWatches]), a
 // process that dies ([Link.Close]). The [Server] has the faults that all clients see: [Server.Compact],
 // [Server.Restore], [Server.CutWatches].
+//
+// # Webhooks
+//
+// A MutatingWebhookConfiguration, a ValidatingWebhookConfiguration or the conversion of a CustomResourceDefinition says
+// by a Service or a URL where a webhook is. That leads to the handler that [Options.Webhooks] names for it, or else to
+// what a program listens on that runs with [Link.Context], over TLS: its certificate has to be one of the caBundle.
+// What leads nowhere is refused, as not modelled.
+//
+// The server calls mutating webhooks one after the other and validating ones at once, with the rules, selectors,
+// policies and timeouts of their configurations, and refuses in the words of the real server. It does not call them for
+// the subresources scale and binding, and refuses such a request if a webhook would have to be.
+//
+// As on a real server, a GET and a write convert an object each time, one by one, and fail with 500 if that fails.
+// Lists and watches come from a cache for each version: if an object cannot be converted for it, they are answered with
+// 429, and watches end. On a real server the cache fills itself at once, here when it is asked.
 //
 // # Check
 //
@@ -208,7 +229,8 @@
 //	a request          serve.go, codec.go, errors.go; strict.go: unknown and repeated fields
 //	reading            list.go, watch.go
 //	writing            write.go, patch.go with managers.go, delete.go, scale.go, binding.go
-//	custom resources   manifest.go, crd.go, schema.go, rules.go
+//	custom resources   manifest.go, crd.go with definition.go, schema.go, rules.go; versions.go with conversion.go
+//	webhooks           webhookkinds.go, admission.go, webhook.go with host.go
 //	around requests    rbac.go: rights; collector.go: garbage collection; discovery.go with openapi.go;
 //	                   aggregated.go: groups that handlers serve
 //	Check              check.go with pairs.go, scenario.go with step.go and off.go; run.go with steps.go, process.go

@@ -107,9 +107,10 @@ func (l *Link) CutWatches() {
 // watches end.
 func (l *Link) Close() {
 	l.server.store.mu.Lock()
-	defer l.server.store.mu.Unlock()
 	l.closed = true
 	l.server.store.wakeLocked()
+	l.server.store.mu.Unlock()
+	l.server.hosts.closeAll(l)
 }
 
 // Requests returns the requests that have reached the server over the link, in order.

@@ -32,15 +32,15 @@ func (s *Server) getObject(c *call) (runtime.Object, error) {
 	if err := c.waitFor(version); err != nil {
 		return nil, err
 	}
-	o := s.lookup(c.resource, c.key())
+	stored := s.lookup(c.resource, c.key())
 	if c.query.Get("resourceVersion") == "0" {
 		version, _ := c.reached(true)
-		o = s.store.getAt(c.resource.GroupResource(), c.key(), version)
+		stored = s.store.getAt(c.resource.GroupResource(), c.key(), version)
 	}
-	if o == nil {
+	if stored == nil {
 		return nil, c.notFound()
 	}
-	return o, nil
+	return c.show(c.resource, stored)
 }
 
 // parseVersion reads a resourceVersion; empty is 0.
@@ -179,8 +179,12 @@ func (s *Server) listObjects(c *call) (*http.Response, error) {
 		version = asked
 	}
 
+	held, err := c.showCached(c.resource, s.store.list(c.resource.GroupResource(), version))
+	if err != nil {
+		return nil, err
+	}
 	var objects []object
-	for _, o := range s.store.list(c.resource.GroupResource(), version) {
+	for _, o := range held {
 		if f.matches(o) && (from.Start == "" || keyString(o) >= from.Start) {
 			objects = append(objects, o)
 		}
@@ -260,8 +264,8 @@ func (t continueToken) expired() error {
 // what has become of everything. They are copies.
 func Objects[T runtime.Object](s *Server, resource string) []T {
 	var all []T
-	for gvr, r := range s.resources {
-		if gvr.Resource != resource {
+	for _, r := range kindsOf(s) {
+		if r.GroupVersionResource.Resource != resource {
 			continue
 		}
 		for _, o := range s.store.list(r.GroupResource(), s.Version()) {

@@ -39,12 +39,29 @@ func (r *Resource) manageFields(types managedfields.TypeConverter) error {
 	}
 	for subresource, reset := range resets {
 		var err error
-		filter := fieldpath.NewExcludeFilterSetMap(map[fieldpath.APIVersion]*fieldpath.Set{version: reset})
-		if r.custom() {
+		filtered := map[fieldpath.APIVersion]*fieldpath.Set{version: reset}
+		if subresource == "status" && r.family != nil {
+			for _, other := range r.family.versions {
+				if other.Status {
+					filtered[fieldpath.APIVersion(other.GroupVersion().String())] = reset
+				}
+			}
+		}
+		filter := fieldpath.NewExcludeFilterSetMap(filtered)
+		switch {
+		case r.family != nil:
+			all := familyTypes{}
+			for _, other := range r.family.versions {
+				all[other.GroupVersion().String()] = customTypes{other.schema.typed()}
+			}
+			converts := familyTree{family: r.family}
+			r.fieldManagers[subresource], err = managedfields.NewDefaultCRDFieldManager(all, converts, tree{}, tree{},
+				r.gvk(), r.GroupVersion(), subresource, filter)
+		case r.custom():
 			r.fieldManagers[subresource], err = managedfields.NewDefaultCRDFieldManager(customTypes{r.schema.typed()},
 				tree{}, tree{}, tree{},
 				r.gvk(), r.GroupVersion(), subresource, filter)
-		} else {
+		default:
 			r.fieldManagers[subresource], err = managedfields.NewDefaultFieldManager(types, scheme.Scheme, defaulter{r},
 				scheme.Scheme,
 				r.gvk(), r.GroupVersion(), subresource, filter)

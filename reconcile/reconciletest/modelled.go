@@ -179,6 +179,9 @@ var modelledFields = map[string]modelled{
 		with("status", "observedGeneration", "disruptedPods", "disruptionsAllowed", "currentHealthy", "desiredHealthy",
 			"expectedPods").
 		with("status.conditions[]", append(slices.Clone(condition), "observedGeneration")...),
+	// webhookkinds.go judges these.
+	"mutatingwebhookconfigurations":   {"webhooks": anything},
+	"validatingwebhookconfigurations": {"webhooks": anything},
 	"statefulsets": podSpec("spec.template.spec", workloadOnly).with("spec", workloadFields...).and("spec", modelled{
 		"serviceName": func(v any) bool { return v == "" || dnsLabel(v) }, "revisionHistoryLimit": seconds,
 		"podManagementPolicy": oneOf("OrderedReady", "Parallel"),

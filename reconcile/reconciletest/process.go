@@ -41,7 +41,7 @@ func launch(group *lifecycle.Group, gates *gates, user string, incarnation int,
 				p.err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
 			}
 		}()
-		p.err = run(ctx, p.link.Config())
+		p.err = run(p.link.Context(ctx), p.link.Config())
 	})
 	return p
 }

@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Resource describes a kind of custom resource, as a CustomResourceDefinition with one version does. [ReadCRDs] makes
-// it from a manifest. One that is made by hand has a schema that says no more than
+// Resource describes one version of a kind of custom resource, as a CustomResourceDefinition does. [ReadCRDs] makes it
+// from a manifest. One that is made by hand has a schema that says no more than
 // x-kubernetes-preserve-unknown-fields: nothing is pruned, and server-side apply takes every list for one value.
 type Resource struct {
 	schema.GroupVersionResource
@@ -48,6 +48,14 @@ type Resource struct {
 	// both of custom resources.
 	schema           *structure
 	selectableFields []string
+	// of is the definition; nil: it was made by hand. deprecated is the warning that comes with each answer.
+	of         *definition
+	deprecated string
+	// family is what all versions of the kind share; nil: there is one version.
+	family *family
+	// guard refuses a write that is not modelled, and puts right what clients may not set; o is nil for a deletion, old
+	// for a creation. Nil: it has nothing to say.
+	guard func(o, old *unstructured.Unstructured) error
 	// fieldManagers by subresource.
 	fieldManagers map[string]*managedfields.FieldManager
 }

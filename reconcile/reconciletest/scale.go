@@ -232,7 +232,7 @@ func (s *Server) serveScale(c *call) (*http.Response, error) {
 	var err error
 	switch c.Verb {
 	case "get":
-		if o = s.lookup(c.parent, c.key()); o == nil {
+		if o, err = c.live(s, c.parent); o == nil && err == nil {
 			return nil, c.notFound()
 		}
 	case "update":

@@ -81,11 +81,14 @@ spec:
 func TestDefinitionsThatAreNotModelledAreRefused(t *testing.T) {
 	manifest := string(backupsManifest)
 	for name, c := range map[string]struct{ from, to, want string }{
-		"two versions": {"  - name: v1\n",
-			"  - {name: v2, served: true, schema: {openAPIV3Schema: {type: object}}}\n  - name: v1\n",
-			"2 versions are served"},
-		"a webhook": {"  scope: Namespaced\n", "  scope: Namespaced\n  conversion: {strategy: Webhook}\n",
-			"conversion webhooks"},
+		"two that are stored": {"  - name: v1\n",
+			"  - {name: v2, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}\n  - name: v1\n",
+			"2 versions have storage: true"},
+		"no webhook": {"  scope: Namespaced\n", "  scope: Namespaced\n  conversion: {strategy: Webhook}\n",
+			"spec.conversion.webhook.clientConfig: Required value"},
+		"an old review": {"  scope: Namespaced\n", "  scope: Namespaced\n  conversion: {strategy: Webhook, webhook: " +
+			"{conversionReviewVersions: [v1beta1, v1], clientConfig: {url: \"https://a.example.com\"}}}\n",
+			"not modelled: a ConversionReview"},
 		"embedded": {"suspend: {type: boolean}", "suspend: {type: object, x-kubernetes-embedded-resource: true}",
 			"embedded resources"},
 		"no type":  {"suspend: {type: boolean}", "suspend: {}", ".spec.suspend has no type"},
@@ -97,7 +100,7 @@ func TestDefinitionsThatAreNotModelledAreRefused(t *testing.T) {
 			"exclude each other"},
 		"no schema": {"served: true\n    storage: true\n", "served: true\n    storage: true\n    schemas: {}\n",
 			""},
-		"nothing served": {"served: true", "served: false", "0 versions are served"},
+		"nothing served": {"served: true", "served: false", "no version is served"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Contains(t, manifest, c.from)

@@ -27,6 +27,7 @@ type call struct {
 	userAgent string
 	accept    bool // a deletion that is not complete is to be answered with 202
 	warnings  []string
+	generated bool // the name of a new object is one that the server has made up
 }
 
 // serve answers a request. An error of the server is an answer, too; what is returned as an error is one of the
@@ -84,6 +85,9 @@ func (s *Server) dispatch(l *Link, r Request, req *http.Request) (*http.Response
 	}
 	if c.body, c.media, err = s.readBody(req); err != nil {
 		return nil, err
+	}
+	if c.resource.deprecated != "" {
+		c.warnings = append(c.warnings, c.resource.deprecated)
 	}
 	resp, err := s.answer(c)
 	if err != nil && req.Context().Err() == nil {

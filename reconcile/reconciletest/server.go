@@ -43,6 +43,11 @@ type Options struct {
 	// of the client, at the same time as for other clients, and its answer goes out when it returns: it cannot serve
 	// watches. A group that the server has itself is refused.
 	Aggregated map[schema.GroupVersion]http.Handler
+	// Webhooks are handlers of the webhooks that the server calls: those of a MutatingWebhookConfiguration and a
+	// ValidatingWebhookConfiguration, and those of conversions. A key is the host of a URL, with or without its port,
+	// or the name of a Service as in "mine.operators.svc". A handler runs on a goroutine of its own, and gets a POST
+	// over no TLS. Webhooks of a program that runs with the context of a [Link] need no handler: see [Link.Context].
+	Webhooks map[string]http.Handler
 	// Roles are files, or directories of them, with the manifests of Roles, ClusterRoles, RoleBindings and
 	// ClusterRoleBindings: what the users of [Server.LinkAs] may do. Objects of other kinds in them are passed over, so
 	// the manifest that installs a controller can be given as it is. Empty: every user may do everything.
@@ -68,6 +73,14 @@ type Server struct {
 	collector  *collector
 	access     *access // nil: every user may do everything
 	direct     *Link
+	webhooks   map[string]http.Handler
+	hosts      hosts
+
+	// Guarded by store.mu: what happens to calls of webhooks, and how many there were.
+	hookFault func(WebhookCall) Fault
+	hookCalls int
+
+	exemptUsers bool // set before the first request: faults of webhooks do not meet the direct link
 
 	mu        sync.Mutex
 	random    *rand.Rand // guarded by mu
@@ -99,6 +112,7 @@ func Start(o Options) (*Server, error) {
 		t: program{}, store: newStore(), resources: make(map[schema.GroupVersionResource]*Resource),
 		codecs: serializer.NewCodecFactory(scheme.Scheme),
 		random: rand.New(rand.NewPCG(o.Seed, 0)), aggregated: maps.Clone(o.Aggregated),
+		webhooks: o.Webhooks,
 	}
 	s.collector = &collector{server: s, after: cmp.Or(o.CollectAfter, 10*time.Millisecond)}
 	s.direct = s.Link()
@@ -117,6 +131,12 @@ func Start(o Options) (*Server, error) {
 		if err := s.add(&r, o.Rules, types); err != nil {
 			return nil, err
 		}
+	}
+	if err := install(s, newDefinitionResource(), nil, types); err != nil {
+		return nil, err
+	}
+	if err := define(s, o.Rules, types); err != nil {
+		return nil, fmt.Errorf("custom resources: %w", err)
 	}
 	if err := s.aggregated.validate(s.resources); err != nil {
 		return nil, err
@@ -140,6 +160,7 @@ func Start(o Options) (*Server, error) {
 func (s *Server) Close() {
 	s.collector.stop()
 	s.store.stop()
+	s.hosts.closeAll(nil)
 	s.mu.Lock()
 	listeners := s.listeners
 	s.listeners = nil
@@ -181,6 +202,11 @@ func (s *Server) add(r *Resource, rules RuleCompiler, types managedfields.TypeCo
 	case s.resources[r.GroupVersionResource] != nil:
 		return fmt.Errorf("the resource %s is there twice", r.GroupVersionResource)
 	}
+	return install(s, r, rules, types)
+}
+
+// install makes the server serve a resource that may be one of Kubernetes.
+func install(s *Server, r *Resource, rules RuleCompiler, types managedfields.TypeConverter) error {
 	if err := r.compileRules(rules); err != nil {
 		return fmt.Errorf("resource %s: %w", r.GroupVersionResource, err)
 	}
@@ -189,6 +215,13 @@ func (s *Server) add(r *Resource, rules RuleCompiler, types managedfields.TypeCo
 	}
 	s.resources[r.GroupVersionResource] = r
 	return nil
+}
+
+// orderedResources returns the resources in a fixed order.
+func orderedResources(s *Server) []*Resource {
+	return slices.SortedFunc(maps.Values(s.resources), func(a, b *Resource) int {
+		return strings.Compare(a.GroupVersionResource.String(), b.GroupVersionResource.String())
+	})
 }
 
 // Config returns a configuration for clients of any kind, over a connection without faults. The clients have no rate

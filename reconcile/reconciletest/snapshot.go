@@ -33,7 +33,7 @@ func takeSnapshot(s *Server, mask func(*unstructured.Unstructured)) snapshot {
 	var all []held
 	names := map[string]string{} // of UIDs and generated names
 	var generated []string
-	for _, r := range s.resources {
+	for _, r := range kindsOf(s) {
 		switch r.GroupResource().String() {
 		case "leases.coordination.k8s.io", "events", "events.events.k8s.io":
 			continue

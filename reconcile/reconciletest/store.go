@@ -84,6 +84,13 @@ func (s *store) getAt(resource schema.GroupResource, key types.NamespacedName, v
 	return at(s.objects[resource][key], version)
 }
 
+// any reports whether there is an object of a resource, or has been.
+func (s *store) any(resource schema.GroupResource) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.objects[resource]) > 0
+}
+
 // lent reports whether an object is stored without something that was filled in: see rules.lend.
 func (s *store) lent(resource schema.GroupResource, o object) bool {
 	s.mu.Lock()
@@ -134,14 +141,15 @@ func (s *store) writeLent(resource schema.GroupResource, key types.NamespacedNam
 	error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if at(s.objects[resource][key], s.version) != was {
+	live := at(s.objects[resource][key], s.version)
+	if !isStill(live, was) {
 		return nil, errRaced
 	}
 	s.version++
-	e := event{version: s.version, resource: resource, old: was, object: is, at: time.Now()}
+	e := event{version: s.version, resource: resource, old: live, object: is, at: time.Now()}
 	written := is
 	if is == nil {
-		written = copyOf(was)
+		written = copyOf(live)
 		e.old = written
 	}
 	written.SetResourceVersion(strconv.FormatInt(s.version, 10))
@@ -152,6 +160,12 @@ func (s *store) writeLent(resource schema.GroupResource, key types.NamespacedNam
 	s.events = append(s.events, e)
 	s.wakeLocked()
 	return written, nil
+}
+
+// isStill reports whether was is what is stored, or that in another version of its kind.
+func isStill(live, was object) bool {
+	return live == was || live != nil && was != nil && live.GetResourceVersion() == was.GetResourceVersion() &&
+		live.GetUID() == was.GetUID()
 }
 
 // wakeLocked makes everybody who waits for a change look again.

@@ -86,14 +86,15 @@ func (s *Server) watchObjects(c *call) (*http.Response, error) {
 			return nil, err
 		}
 	}
-	s.store.mu.Lock()
-	defer s.store.mu.Unlock()
-	w.epoch, w.cuts = s.store.epoch, c.link.cuts
-	cached := c.link.cachedLocked()
+	withObjects := streamed || asked == 0 && opts.SendInitialEvents == nil
+	held, cached, compacted, err := w.join(c, withObjects)
+	if err != nil {
+		return nil, err
+	}
 	switch {
-	case streamed || asked == 0 && opts.SendInitialEvents == nil:
+	case withObjects:
 		w.next = cached
-		for _, o := range s.store.listLocked(c.resource.GroupResource(), cached) {
+		for _, o := range held {
 			if f.matches(o) {
 				w.initial = append(w.initial, watch.Event{Type: watch.Added, Object: o})
 			}
@@ -103,15 +104,30 @@ func (s *Server) watchObjects(c *call) (*http.Response, error) {
 		}
 	case asked == 0:
 		w.next = cached
-	case asked < s.store.compacted:
+	case asked < compacted:
 		err := apierrors.NewResourceExpired("too old resource version: " + opts.ResourceVersion + " (" +
-			strconv.FormatInt(s.store.compacted, 10) + ")")
+			strconv.FormatInt(compacted, 10) + ")")
 		w.initial = append(w.initial, watch.Event{Type: watch.Error, Object: statusOf(err)})
 		w.failed = true
 	default:
 		w.next = asked
 	}
 	return answer(http.StatusOK, w.contentType(), w), nil
+}
+
+// join lets the watch begin at the version that the cache has reached, and returns the objects of that version, if they
+// are wanted, and the version before which everything is compacted.
+func (w *stream) join(c *call, withObjects bool) (held []object, cached, compacted int64, err error) {
+	st := w.server.store
+	st.mu.Lock()
+	w.epoch, w.cuts = st.epoch, c.link.cuts
+	cached, compacted = c.link.cachedLocked(), st.compacted
+	if withObjects {
+		held = st.listLocked(c.resource.GroupResource(), cached)
+	}
+	st.mu.Unlock()
+	held, err = c.showCached(c.resource, held) // which may take time, so it is done without the lock
+	return held, cached, compacted, err
 }
 
 // noStreaming is how a server without the feature WatchList answers a streamed list.
@@ -165,12 +181,20 @@ func (w *stream) event() (watch.Event, error) {
 			return watch.Event{}, w.ctx.Err()
 		default:
 		}
-		e, at, changed, err := w.look()
+		e, ev, at, changed, err := w.look()
 		switch {
 		case err != nil:
 			return watch.Event{}, err
 		case e != nil:
 			return *e, nil
+		case ev != nil:
+			if e, err = w.convert(*ev); err != nil {
+				return watch.Event{}, err
+			}
+			if e != nil {
+				return *e, nil
+			}
+			continue
 		}
 		timer := time.NewTimer(time.Until(at))
 		select {
@@ -183,33 +207,40 @@ func (w *stream) event() (watch.Event, error) {
 	}
 }
 
-// look returns the event that is due, or the end, or when to look again: at a time, or after a change.
-func (w *stream) look() (*watch.Event, time.Time, <-chan struct{}, error) {
+// look returns the event that is due, or the write that it is to be made of, or the end, or when to look again: at a
+// time, or after a change.
+func (w *stream) look() (*watch.Event, *event, time.Time, <-chan struct{}, error) {
 	st := w.server.store
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	now := time.Now()
 	switch {
 	case w.link.closedLocked():
-		return nil, now, nil, errReset
+		return nil, nil, now, nil, errReset
 	case w.epoch != st.epoch || w.cuts != w.link.cuts || !now.Before(w.deadline):
-		return nil, now, nil, io.EOF
+		return nil, nil, now, nil, io.EOF
 	}
 	wake := w.deadline
 	if w.failed {
-		return nil, wake, st.changed, nil
+		return nil, nil, wake, st.changed, nil
 	}
 	delay, reached := w.link.delays[w.filter.resource.GroupResource()], w.link.cachedLocked()
 	for _, ev := range st.eventsAfterLocked(w.next) {
 		if delay < 0 || ev.version > reached {
-			return nil, wake, st.changed, nil
+			return nil, nil, wake, st.changed, nil
 		}
 		if due := ev.at.Add(delay); now.Before(due) {
-			return nil, earlier(wake, due), st.changed, nil
+			return nil, nil, earlier(wake, due), st.changed, nil
 		}
 		w.next = ev.version
-		if e := w.translate(ev); e != nil {
-			return e, now, nil, nil
+		switch {
+		case ev.resource != w.filter.resource.GroupResource():
+		case w.filter.resource.family != nil:
+			return nil, &ev, now, nil, nil
+		default:
+			if e := w.translate(ev); e != nil {
+				return e, nil, now, nil, nil
+			}
 		}
 	}
 	if w.bookmarks {
@@ -223,12 +254,23 @@ func (w *stream) look() (*watch.Event, time.Time, <-chan struct{}, error) {
 			if delay >= 0 && reached >= w.next {
 				w.next = reached
 				e := w.bookmark(w.next, false)
-				return &e, now, nil, nil
+				return &e, nil, now, nil, nil
 			}
 		}
 		wake = earlier(wake, w.bookmarkAt)
 	}
-	return nil, wake, st.changed, nil
+	return nil, nil, wake, st.changed, nil
+}
+
+// convert translates a write to an object of several versions. A watch that cannot be told of a write ends.
+func (w *stream) convert(ev event) (*watch.Event, error) {
+	c := &call{ctx: w.ctx, link: w.link}
+	both, err := c.showCached(w.filter.resource, []object{ev.old, ev.object})
+	if err != nil {
+		return nil, io.EOF
+	}
+	ev.old, ev.object = both[0], both[1]
+	return w.translate(ev), nil
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -241,9 +283,6 @@ func earlier(a, b time.Time) time.Time {
 // translate returns what a write is to somebody who sees only what matches the filter, or nil: an object that does not
 // match any more is deleted. It is then shown as it last matched, at the version of the write.
 func (w *stream) translate(ev event) *watch.Event {
-	if ev.resource != w.filter.resource.GroupResource() {
-		return nil
-	}
 	was, is := w.filter.matches(ev.old), w.filter.matches(ev.object)
 	switch {
 	case was && is:

@@ -43,6 +43,13 @@ func (s *Server) createObject(c *call) (runtime.Object, error) {
 	}
 	c.resource.applyDefaults(o)
 	o = c.resource.fieldManagers[""].UpdateNoErrors(c.resource.make(), o, c.manager()).(object)
+	if err := s.admitNamespace(c, o); err != nil {
+		return nil, err
+	}
+	c.generated = o.GetName() == ""
+	if err := c.admit(s, o, nil).mutate(); err != nil {
+		return nil, err
+	}
 	// A name that the server has made up may be taken; it then makes up another.
 	again := copyOf(o)
 	for attempt := 1; ; attempt++ {
@@ -85,14 +92,10 @@ func (s *Server) insert(c *call, o object) error {
 	if len(errs) > 0 {
 		return apierrors.NewInvalid(c.resource.gvk().GroupKind(), o.GetName(), errs)
 	}
-	if c.link != nil && c.Verb != "create" { // an update or an apply that creates needs the right to create as well
-		r := c.Request
-		r.Verb = "create"
-		if err := c.link.authorize(r, ""); err != nil {
-			return err
-		}
+	if err := c.admitCreation(s, o); err != nil {
+		return err
 	}
-	if err := c.resource.settle(o); err != nil {
+	if err := c.settle(o, nil); err != nil {
 		return err
 	}
 	lent := c.resource.lend(o)
@@ -107,15 +110,30 @@ func (s *Server) insert(c *call, o object) error {
 		return errors.New("resourceVersion should not be set on objects to be created")
 	}
 	o.SetResourceVersion("")
-	written, err := s.store.writeLent(c.resource.GroupResource(), keyOf(o), nil, copyOf(o), lent)
+	written, err := c.write(s, keyOf(o), nil, copyOf(o), lent)
 	if errors.Is(err, errRaced) {
 		return exists
 	}
-	if err == nil {
-		o.SetResourceVersion(written.GetResourceVersion())
-		s.collector.wrote(written)
+	if err != nil {
+		return err
 	}
-	return err
+	o.SetResourceVersion(written.GetResourceVersion())
+	if c.resource.family != nil {
+		assign(o, copyOf(written))
+	}
+	return nil
+}
+
+// admitCreation asks who may refuse a creation.
+func (c *call) admitCreation(s *Server, o object) error {
+	if c.link != nil && c.Verb != "create" { // an update or an apply that creates needs the right to create as well
+		r := c.Request
+		r.Verb = "create"
+		if err := c.link.authorize(r, ""); err != nil {
+			return err
+		}
+	}
+	return c.admit(s, o, nil).validate()
 }
 
 // now is the time as objects have it, in whole seconds.
@@ -246,11 +264,17 @@ func (s *Server) change(c *call, create bool, change func(live object) (object, 
 // names no resourceVersion is made again when somebody else was faster.
 func (s *Server) modify(c *call, create bool, change func(live object) (object, error)) (object, bool, error) {
 	for {
-		live := s.lookup(c.resource, c.key())
+		live, err := c.live(s, c.resource)
+		if err != nil {
+			return nil, false, err
+		}
 		if live == nil && !create {
 			return nil, false, c.missing()
 		}
 		o, err := change(live)
+		if err == nil {
+			err = c.admit(s, o, live).mutate()
+		}
 		if err != nil {
 			return nil, false, err
 		}
@@ -332,10 +356,8 @@ func (s *Server) replace(c *call, live, o object) (object, error) {
 	if errs = append(errs, c.resource.validate(o, live)...); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(c.resource.gvk().GroupKind(), c.Name, errs)
 	}
-	if !c.resource.custom() && c.resource.builtin.admit != nil {
-		if err := c.resource.builtin.admit(o, live); err != nil {
-			return nil, err
-		}
+	if err := c.admit(s, o, live).validate(); err != nil {
+		return nil, err
 	}
 
 	if finished(o, live) && (c.resource.custom() || c.resource.builtin.terminate == nil ||
@@ -343,24 +365,32 @@ func (s *Server) replace(c *call, live, o object) (object, error) {
 		if c.DryRun {
 			return o, nil
 		}
-		_, err := s.remove(c.resource, live)
+		_, err := c.remove(s, live)
 		return o, err
 	}
-	if same(o, live) && !s.store.lent(c.resource.GroupResource(), live) { // what was filled in is stored now
+	if same(o, live) && !s.store.lent(c.resource.GroupResource(), live) && // what was filled in is stored now
+		(c.resource.family == nil || !c.resource.family.outdated(c.key())) {
 		return live, nil
 	}
-	if err := c.resource.settle(o); err != nil {
+	if err := c.settle(o, live); err != nil {
 		return nil, err
 	}
 	lent := c.resource.lend(o)
 	if c.DryRun {
 		return o, nil
 	}
-	written, err := s.store.writeLent(c.resource.GroupResource(), c.key(), live, o, lent)
-	if err == nil {
-		s.collector.wrote(written)
+	return c.write(s, c.key(), live, o, lent)
+}
+
+// settle refuses what the resource has a guard against, and then makes the object what it is once it has been stored.
+func (c *call) settle(o, live object) error {
+	if c.resource.guard != nil {
+		was, _ := live.(*unstructured.Unstructured)
+		if err := c.resource.guard(o.(*unstructured.Unstructured), was); err != nil {
+			return err
+		}
 	}
-	return written, err
+	return c.resource.settle(o)
 }
 
 // settle makes an object what it is once it has been stored: a list or a map that is empty is none, in an object of a
@@ -385,9 +415,12 @@ func (r *Resource) settle(o object) error {
 		return err
 	}
 	stored.GetObjectKind().SetGroupVersionKind(r.gvk())
-	reflect.ValueOf(o).Elem().Set(reflect.ValueOf(stored).Elem())
+	assign(o, stored)
 	return nil
 }
+
+// assign makes an object what another one of its type is.
+func assign(o, is object) { reflect.ValueOf(o).Elem().Set(reflect.ValueOf(is).Elem()) }
 
 // lend fills in what everybody sees of an object beside what is stored, and reports whether there is such.
 func (r *Resource) lend(o object) bool {

@@ -26,6 +26,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/internal/network"
 )
 
 // Certificates makes a CA and a certificate of the program's own, keeps them in a Secret that all replicas share, and
@@ -102,7 +103,7 @@ func newKeeper(c Certificates) (*keeper, error) {
 	k := &keeper{Certificates: c, problem: errNoCertificate}
 	k.FieldManager = cmp.Or(k.FieldManager, "webhook")
 	if k.Dial == nil {
-		k.Dial = (&net.Dialer{}).DialContext
+		k.Dial = network.Dial
 	}
 	var err error
 	if k.Lifetimes, err = c.Lifetimes.complete(); err != nil {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/internal/network"
 )
 
 // Options configures a [Server]. Handlers has to be set, and one of Certificates and TLS.
@@ -195,9 +196,7 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) listen(ctx context.Context) error {
 	listen := s.opts.Listen
 	if listen == nil {
-		listen = func(ctx context.Context) (net.Listener, error) {
-			return (&net.ListenConfig{}).Listen(ctx, "tcp", s.opts.Address)
-		}
+		listen = func(ctx context.Context) (net.Listener, error) { return network.Listen(ctx, s.opts.Address) }
 	}
 	listener, err := listen(ctx)
 	if err != nil {

@@ -1,0 +1,238 @@
+package reconciletest
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+)
+
+var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
+	Resource: "customresourcedefinitions"}
+
+// newDefinitionResource makes the resource of CustomResourceDefinitions. Those of [Options.CRDs] are there from the
+// beginning. Of what they say, the conversion and the storage version can be changed; another change, one more
+// definition and a deletion are refused.
+func newDefinitionResource() *Resource {
+	return &Resource{
+		GroupVersionResource: definitions, Kind: "CustomResourceDefinition", ClusterScoped: true, Status: true,
+		ShortNames: []string{"crd", "crds"}, Categories: []string{"api-extensions"},
+		Default: completeDefinition, Validate: validateDefinition, guard: guardDefinition,
+	}
+}
+
+// conversion is how objects get from one version to another.
+type conversion struct {
+	Strategy string `json:"strategy"`
+	Webhook  *struct {
+		ClientConfig             admissionregistrationv1.WebhookClientConfig `json:"clientConfig"`
+		ConversionReviewVersions []string                                    `json:"conversionReviewVersions"`
+	} `json:"webhook,omitempty"`
+}
+
+// validate returns an error for what a real server refuses, and for what is not modelled.
+func (c conversion) validate() error {
+	if errs := c.problems(field.NewPath("spec", "conversion")); len(errs) > 0 {
+		return errs.ToAggregate()
+	}
+	return c.beyond()
+}
+
+// beyond returns an error for what is not modelled.
+func (c conversion) beyond() error {
+	if c.Webhook != nil && firstReviewVersion(c.Webhook.ConversionReviewVersions) != "v1" {
+		return notModelled("a ConversionReview of another version than v1")
+	}
+	return nil
+}
+
+func (c conversion) problems(at *field.Path) (errs field.ErrorList) {
+	switch {
+	case c.Strategy != "Webhook" && c.Strategy != "" && c.Strategy != "None":
+		return field.ErrorList{field.NotSupported(at.Child("strategy"), c.Strategy, []string{"None", "Webhook"})}
+	case c.Strategy != "Webhook" && c.Webhook != nil:
+		return field.ErrorList{field.Forbidden(at.Child("webhook"),
+			"should not be set when strategy is not set to Webhook")}
+	case c.Strategy == "Webhook" && c.Webhook == nil:
+		return field.ErrorList{field.Required(at.Child("webhook", "clientConfig"),
+			"required when strategy is set to Webhook")}
+	case c.Webhook == nil:
+		return nil
+	}
+	errs = validateClientConfig(c.Webhook.ClientConfig, at.Child("webhook", "clientConfig"), true)
+	return append(errs, validateReviewVersions(c.Webhook.ConversionReviewVersions,
+		at.Child("webhook", "conversionReviewVersions"))...)
+}
+
+// parseDefinition reads an object that is a definition.
+func parseDefinition(u *unstructured.Unstructured) (*definition, error) {
+	data, err := u.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	d := &definition{}
+	return d, json.Unmarshal(data, d)
+}
+
+// completeDefinition fills in what a definition leaves open.
+func completeDefinition(u *unstructured.Unstructured) {
+	if strategy, _, _ := unstructured.NestedString(u.Object, "spec", "conversion", "strategy"); strategy == "" {
+		_ = unstructured.SetNestedField(u.Object, "None", "spec", "conversion", "strategy") // or it is no object
+	}
+	at := []string{"spec", "conversion", "webhook", "clientConfig", "service"}
+	if service, ok, _ := unstructured.NestedMap(u.Object, at...); ok && service["port"] == nil {
+		service["port"] = int64(443)
+		_ = unstructured.SetNestedMap(u.Object, service, at...)
+	}
+	kind, _, _ := unstructured.NestedString(u.Object, "spec", "names", "kind")
+	for name, value := range map[string]string{"singular": strings.ToLower(kind), "listKind": kind + "List"} {
+		if is, _, _ := unstructured.NestedString(u.Object, "spec", "names", name); is == "" && kind != "" {
+			_ = unstructured.SetNestedField(u.Object, value, "spec", "names", name)
+		}
+	}
+}
+
+func validateDefinition(o, _ *unstructured.Unstructured) field.ErrorList {
+	d, err := parseDefinition(o)
+	if err != nil {
+		return field.ErrorList{field.Invalid(field.NewPath("spec"), "", err.Error())}
+	}
+	errs := d.Spec.Conversion.problems(field.NewPath("spec", "conversion"))
+	stored := 0
+	for _, v := range d.Spec.Versions {
+		if v.Storage {
+			stored++
+		}
+	}
+	if stored != 1 {
+		errs = append(errs, field.Invalid(field.NewPath("spec", "versions"), stored,
+			"must have exactly one version marked as storage version"))
+	}
+	return errs
+}
+
+// guardDefinition refuses what cannot be changed of a definition, and keeps the list of the versions that were stored.
+func guardDefinition(o, old *unstructured.Unstructured) error {
+	if o == nil || old == nil {
+		return notModelled("the creation and the deletion of CustomResourceDefinitions: name them in Options.CRDs")
+	}
+	fixed := func(u *unstructured.Unstructured) any {
+		spec, _ := runtime.DeepCopyJSONValue(u.Object["spec"]).(map[string]any)
+		delete(spec, "conversion")
+		versions, _ := spec["versions"].([]any)
+		for _, v := range versions {
+			if v, ok := v.(map[string]any); ok {
+				delete(v, "storage")
+			}
+		}
+		return spec
+	}
+	if !reflect.DeepEqual(fixed(o), fixed(old)) {
+		return notModelled("a change of a CustomResourceDefinition beyond its conversion and its storage version")
+	}
+	var is conversion
+	said, _, _ := unstructured.NestedFieldNoCopy(o.Object, "spec", "conversion")
+	data, err := json.Marshal(said)
+	if err == nil {
+		var unknown []error
+		if unknown, err = kjson.UnmarshalStrict(data, &is, kjson.DisallowUnknownFields); len(unknown) > 0 {
+			return notModelled("spec.conversion of a CustomResourceDefinition: %v", unknown[0])
+		}
+	}
+	if err != nil {
+		return notModelled("spec.conversion of a CustomResourceDefinition: %v", err)
+	}
+	if err := is.beyond(); err != nil {
+		return err
+	}
+	d, err := parseDefinition(o)
+	if err != nil {
+		return err
+	}
+	stored, _, _ := unstructured.NestedStringSlice(o.Object, "status", "storedVersions")
+	if now := d.storage(); now != "" && !slices.Contains(stored, now) {
+		return unstructured.SetNestedStringSlice(o.Object, append(stored, now), "status", "storedVersions")
+	}
+	return nil
+}
+
+// define makes the objects of the definitions of resources, and joins the versions of each.
+func define(s *Server, rules RuleCompiler, types managedfields.TypeConverter) error {
+	done := map[*definition]bool{}
+	for _, r := range orderedResources(s) {
+		d := r.of
+		if d == nil || done[d] {
+			continue
+		}
+		done[d] = true
+		if err := createDefinition(s, d); err != nil {
+			return fmt.Errorf("CustomResourceDefinition %s: %w", d.Metadata.Name, err)
+		}
+		if len(d.Spec.Versions) == 1 {
+			continue
+		}
+		f := &family{server: s, definition: keyOfDefinition(d), versions: map[string]*Resource{},
+			cache: map[view]object{}}
+		for _, other := range s.resources {
+			if other.of == d {
+				f.versions[other.Version] = other
+			}
+		}
+		for _, other := range d.unserved {
+			if err := other.compileRules(rules); err != nil {
+				return err
+			}
+			f.versions[other.Version] = &other
+		}
+		if len(f.versions) != len(d.Spec.Versions) {
+			return fmt.Errorf("CustomResourceDefinition %s: the server needs all of its versions", d.Metadata.Name)
+		}
+		for _, other := range f.versions {
+			other.family = f
+		}
+		for _, other := range f.versions { // once more, with the others
+			if err := other.manageFields(types); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func keyOfDefinition(d *definition) types.NamespacedName {
+	return types.NamespacedName{Name: d.Metadata.Name}
+}
+
+// createDefinition stores a definition as a real server has it once its names are accepted.
+func createDefinition(s *Server, d *definition) error {
+	u := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(d.document)}
+	completeDefinition(u)
+	u.SetUID(s.newUID())
+	u.SetCreationTimestamp(metav1.NewTime(now()))
+	u.SetGeneration(1)
+	names, _, _ := unstructured.NestedMap(u.Object, "spec", "names")
+	var conditions []any
+	for _, one := range [][3]string{{"NamesAccepted", "NoConflicts", "no conflicts found"},
+		{"Established", "InitialNamesAccepted", "the initial names have been accepted"}} {
+		conditions = append(conditions, map[string]any{"type": one[0], "status": "True", "reason": one[1],
+			"message": one[2], "lastTransitionTime": now().Format("2006-01-02T15:04:05Z")})
+	}
+	u.Object["status"] = map[string]any{"acceptedNames": names, "conditions": conditions,
+		"storedVersions": []any{d.storage()}}
+	if _, err := pruneMetadata(u); err != nil {
+		return err
+	}
+	_, err := s.store.write(definitions.GroupResource(), keyOf(u), nil, u)
+	return err
+}
