@@ -77,8 +77,8 @@ spec: {schedule: %q, targetDatabase: orders.databases.svc}
 
 func backedUp(t *testing.T) reconciletest.Scenario {
 	sc := reconciletest.Scenario{
-		Run:    start,
-		Server: cronbackuptest.ServerOptions(cronbackuptest.Manifests(t)),
+		Run:    startWithWebhooks,
+		Server: cronbackuptest.WithWebhooks(cronbackuptest.Manifests(t)),
 		User:   cronbackuptest.Account,
 		Beside: []func(context.Context, *rest.Config) error{runJobs},
 		Steps:  reconciletest.ApplyYAML(cronBackup("@daily"), cronBackup("99 * * * *"), cronBackup("@daily")),

@@ -28,12 +28,20 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
+	"github.com/thermostat-go/thermostat/reconcile/webhook"
 )
 
 // start runs the operator without listening on the network.
 func start(ctx context.Context, cfg *rest.Config) error {
 	return run(ctx, cfg, options{image: "backup:1", backup: []string{"backup"}, cleanup: []string{"cleanup"},
 		address: "0", webhookAddress: "0"})
+}
+
+// startWithWebhooks runs it with its webhooks, which a server in memory calls.
+func startWithWebhooks(ctx context.Context, cfg *rest.Config) error {
+	return run(ctx, cfg, options{image: "backup:1", backup: []string{"backup"}, cleanup: []string{"cleanup"},
+		address: "0", webhookAddress: ":9443", webhookHosts: []string{"cronbackup.cronbackup.svc"},
+		lifetimes: webhook.Lifetimes{CA: 12 * time.Hour, Leaf: time.Hour}})
 }
 
 func TestInMemory(t *testing.T) { cronbackuptest.InMemory(t, start) }

@@ -2,22 +2,18 @@ package main
 
 import (
 	"context"
-	"os"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admission/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	v1 "github.com/thermostat-go/thermostat/examples/cronbackup/api/v1"
+	"github.com/thermostat-go/thermostat/examples/cronbackup/api/v1alpha1"
 	"github.com/thermostat-go/thermostat/examples/cronbackup/cronbackuptest"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 	"github.com/thermostat-go/thermostat/reconcile/webhook"
@@ -61,57 +57,41 @@ func TestCheckOfWrites(t *testing.T) {
 	}
 }
 
-// TestWebhooksInMemory runs the operator on a server that asks the two functions, as it would by the webhooks.
+// TestWebhooksInMemory runs the operator on a server that calls its webhooks, with the certificates that it has made.
 func TestWebhooksInMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		opts := cronbackuptest.ServerOptions(cronbackuptest.Manifests(t))
-		definition, err := os.ReadFile(opts.CRDs[0])
-		require.NoError(t, err)
-		opts.CRDs = nil
-		opts.Resources, err = reconciletest.ReadCRDs(definition)
-		require.NoError(t, err)
-		ask := func(o, old *unstructured.Unstructured) *webhook.Admission[*v1.CronBackup] {
-			return &webhook.Admission[*v1.CronBackup]{
-				Request: &admissionv1.AdmissionRequest{Namespace: o.GetNamespace(), Name: o.GetName()},
-				Object:  typed(t, o), Old: typed(t, old)}
-		}
-		opts.Resources[0].Default = func(o *unstructured.Unstructured) {
-			a := ask(o, nil)
-			assert.NoError(t, fill(t.Context(), a))
-			assert.NoError(t, unstructured.SetNestedField(o.Object, a.Object.Spec.Schedule, "spec", "schedule"))
-		}
-		opts.Resources[0].Validate = func(o, old *unstructured.Unstructured) field.ErrorList {
-			wrong, err := check(t.Context(), ask(o, old))
-			assert.NoError(t, err)
-			return wrong
-		}
-		server := reconciletest.NewServer(t, opts)
-		ctx, stop := context.WithCancel(t.Context())
+		server := reconciletest.NewServer(t, cronbackuptest.WithWebhooks(cronbackuptest.Manifests(t)))
+		link := server.LinkAs(cronbackuptest.Account)
+		ctx, stop := context.WithCancel(link.Context(t.Context()))
 		ended := make(chan error, 1)
-		go func() { ended <- start(ctx, server.LinkAs(cronbackuptest.Account).Config()) }()
-		backups := resource[*v1.CronBackup](t, server, v1.GroupVersion.WithResource("cronbackups"))
-		b := &v1.CronBackup{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1.CronBackupSpec{TargetDatabase: "orders"}}
-		_, err = backups.Create(t.Context(), b, metav1.CreateOptions{})
+		go func() { ended <- startWithWebhooks(ctx, link.Config()) }()
+		time.Sleep(time.Minute)
+		backups := resource[*v1alpha1.CronBackup](t, server, v1alpha1.GroupVersion.WithResource("cronbackups"))
+		b := &v1alpha1.CronBackup{ObjectMeta: metav1.ObjectMeta{Name: "a"},
+			Spec: v1alpha1.CronBackupSpec{Database: "orders"}}
+		_, err := backups.Create(t.Context(), b, metav1.CreateOptions{})
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
 		job, ok := reconciletest.Get[*batchv1.CronJob](server, "cronjobs.batch", "default", "a")
 		require.True(t, ok)
 		require.Regexp(t, `^\d+ \d+ \* \* \*$`, job.Spec.Schedule)
+		stored, ok := reconciletest.Get[*v1.CronBackup](server, "cronbackups", "default", "a")
+		require.True(t, ok)
+		require.Equal(t, "orders", stored.Spec.TargetDatabase)
 
 		b.Name, b.Annotations = "b", map[string]string{v1.SkipCleanup: "maybe"}
 		_, err = backups.Create(t.Context(), b, metav1.CreateOptions{})
 		require.True(t, apierrors.IsInvalid(err), "%v", err)
+		require.ErrorContains(t, err, `admission webhook "validate.cronbackups.backups.example.com" denied the request`)
+
+		// The certificates are renewed.
+		time.Sleep(2 * time.Hour)
+		b.Name, b.Annotations = "c", nil
+		_, err = backups.Create(t.Context(), b, metav1.CreateOptions{})
+		require.NoError(t, err)
 		stop()
 		require.NoError(t, <-ended)
+		_, err = backups.Create(t.Context(), b, metav1.CreateOptions{})
+		require.ErrorContains(t, err, "connect: connection refused")
 	})
-}
-
-// typed is an object in its Go type; nil for none.
-func typed(t *testing.T, o *unstructured.Unstructured) *v1.CronBackup {
-	if o == nil {
-		return nil
-	}
-	b := &v1.CronBackup{}
-	assert.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, b))
-	return b
 }

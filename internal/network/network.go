@@ -12,7 +12,16 @@ type Network interface {
 	Dial(ctx context.Context, address string) (net.Conn, error)
 }
 
-type key struct{}
+type (
+	key       struct{}
+	answering struct{}
+)
+
+// Answer returns a context of what a server asks for, and waits for.
+func Answer(ctx context.Context) context.Context { return context.WithValue(ctx, answering{}, true) }
+
+// Answering reports whether a request is made to answer another one, which [Answer] says.
+func Answering(ctx context.Context) bool { return ctx.Value(answering{}) != nil }
 
 // With returns a context of what runs on a network.
 func With(ctx context.Context, n Network) context.Context { return context.WithValue(ctx, key{}, n) }

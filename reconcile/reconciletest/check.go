@@ -210,6 +210,7 @@ type ending struct {
 	trace      []line
 	seen       map[string]int
 	places     map[string]int
+	hooked     map[disturbance]bool
 	made       map[string]bool
 	watched    map[string]bool
 	asked      []string
@@ -258,6 +259,7 @@ func (c *check) run(s schedule, ideal *ending) (o *ending) {
 		verdict{r}.compare()
 		verdict{r}.blame()
 		*o = ending{failure: r.failure, timeline: r.timeline(), trace: r.trace, seen: r.seen, places: r.places,
+			hooked:  r.hooked,
 			watched: r.watched, afterStep: r.afterStep, last: r.last, made: map[string]bool{},
 			asked: r.asked, happened: r.happened, used: r.used, idle: r.idle, invalid: r.invalids,
 			finalizers: r.finalizers}
@@ -352,7 +354,11 @@ func (c *check) possible() []disturbance {
 			places = min(places, 2)
 		}
 		for n := range places {
-			for _, what := range kinds {
+			here := kinds
+			if c.ideal.hooked[disturbance{of: kind, n: n + 1}] {
+				here = slices.Concat(kinds, atHooks)
+			}
+			for _, what := range here {
 				all = append(all, disturbance{what, kind, n + 1})
 			}
 		}

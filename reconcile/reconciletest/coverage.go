@@ -75,7 +75,10 @@ func (c *coverage) String() string {
 	for _, at := range []struct {
 		where string
 		kinds []string
-	}{{"writes", atWrites}, {"reads", atReads}, {"steps", slices.Concat(atSteps, ofResources)}} {
+	}{
+		{"writes", slices.Concat(atWrites, atHooks)}, {"reads", slices.Concat(atReads, atHooks)},
+		{"steps", slices.Concat(atSteps, ofResources)},
+	} {
 		var texts []string
 		for _, what := range at.kinds {
 			t := c.tried[place{what, at.where}]

@@ -317,14 +317,11 @@ func (s *Server) deleteCollection(c *call) (*http.Response, error) {
 	}
 	version := s.Version()
 	var deleted []object
-	held, err := c.showCached(c.resource, s.store.list(c.resource.GroupResource(), version))
+	held, err := c.matching(s, f, version)
 	if err != nil {
 		return nil, err
 	}
 	for _, o := range held {
-		if !f.matches(o) {
-			continue
-		}
 		one := *c
 		one.Namespace, one.Name = o.GetNamespace(), o.GetName()
 		switch _, _, err := s.delete(&one, opts); {

@@ -43,8 +43,17 @@ const (
 	overlap = "second at" // a second incarnation starts, and the first dies 5 s later
 	// the user does the next step right after it, when the program is in the middle of its work
 	early = "next step at"
-	// this request is refused, and all of its kind that come in the next 20 s: a webhook is down
+	// this request is refused, and all of its kind that come in the next 20 s
 	outage = "500 for 20 s from"
+)
+
+// What can go wrong at a request for which the server calls a webhook: it meets all such calls of the next 20 s, but
+// for those that a user's requests lead to.
+const (
+	hookDown  = "webhook down at"
+	hookSlow  = "webhook slow at" // it answers when the server does not wait any more
+	hookEnded = "webhook certificate ended at"
+	hookWrong = "webhook wrong at" // its answer is no review
 )
 
 // What can go wrong at a step.
@@ -82,6 +91,7 @@ var (
 	atWrites = []string{crashBefore, crashAfter, loseAnswer, refuse429, refuse500, timeout504, applied504, touch,
 		overlap, early, backTo, outage}
 	atReads = []string{refuse500, overlap}
+	atHooks = []string{hookDown, hookSlow, hookEnded, hookWrong}
 	atSteps = []string{coldStart, unseenAll, slow, reordered, down, downTwice, unseen, cut, timeTravel, backTo,
 		namesake, namesakeNow}
 	// ofRun are about all steps.
@@ -162,7 +172,7 @@ func parseDisturbance(text string) (disturbance, error) {
 	if slices.Contains(ofRun, text) {
 		return disturbance{what: text}, nil
 	}
-	kinds, m := slices.Concat(atWrites, atReads), atGateText.FindStringSubmatch(text)
+	kinds, m := slices.Concat(atWrites, atReads, atHooks), atGateText.FindStringSubmatch(text)
 	if m == nil {
 		kinds, m = slices.Concat(atSteps, ofResources), atStepText.FindStringSubmatch(text)
 	}
@@ -211,6 +221,21 @@ func (d disturbance) fault(r Request) Fault {
 		return Refuse(timedOut(group, r))
 	case applied504:
 		return AnswerWith(timedOut(group, r))
+	}
+	return nil
+}
+
+// hookFault returns what a disturbance makes of calls of webhooks; nil: it is none of them.
+func (d disturbance) hookFault() Fault {
+	switch d.what {
+	case hookDown:
+		return ConnectionRefused
+	case hookSlow:
+		return Delay(2*conversionPatience, 0) // longer than any timeout of a webhook
+	case hookEnded:
+		return CertificateEnded
+	case hookWrong:
+		return WrongAnswer
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 // TestScheduleIsReadAsItWasWritten is about every kind of disturbance.
 func TestScheduleIsReadAsItWasWritten(t *testing.T) {
 	s := schedule{seed: 17, steps: 3}
-	for _, what := range slices.Concat(atWrites, atReads) {
+	for _, what := range slices.Concat(atWrites, atReads, atHooks) {
 		s.disturbances = append(s.disturbances, disturbance{what, "update clusters/status", 2})
 	}
 	for _, what := range atSteps {

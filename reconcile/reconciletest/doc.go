@@ -110,7 +110,7 @@
 // A [Link] has the faults of one client: requests that are delayed, refused, or served without an answer
 // ([Link.Inject]), watches that bring every event late or never ([Link.DelayWatches]) or end ([Link.CutWatches]), a
 // process that dies ([Link.Close]). The [Server] has the faults that all clients see: [Server.Compact],
-// [Server.Restore], [Server.CutWatches].
+// [Server.Restore], [Server.CutWatches], and those of webhooks: [Server.InjectWebhooks].
 //
 // # Webhooks
 //
@@ -155,7 +155,9 @@
 //	crash before, crash after   the program dies at a write, and starts anew
 //	lose answer to, late 504    the server has done it, and the program cannot know
 //	429, 500, 504               the server has not done it
-//	500 for 20 s from           nor any request like it in the next 20 s, as when a webhook is down
+//	500 for 20 s from           nor any request like it in the next 20 s
+//	webhook down, slow, wrong   the server cannot call the webhooks that it would have to for this and in the next 20 s;
+//	webhook certificate ended   only where a request of the program has the server call one
 //	touch before                a third party changes the object first: a conflict
 //	second at                   a second incarnation starts, and the first one dies 5 s later
 //	next step at                the user does not wait until the program is done

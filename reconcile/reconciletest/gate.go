@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/thermostat-go/thermostat/internal/network"
 )
 
 // gate is a request that waits for its turn. The goroutine of the client waits; the driver lets one after the other
@@ -29,6 +31,7 @@ type gate struct {
 	// Set before served is closed.
 	served  chan struct{}
 	changes []event // what it has changed
+	hooked  bool    // the server has called a webhook for it
 	code    int     // of the answer; 0: the server has not seen it
 }
 
@@ -87,6 +90,9 @@ func (gs *gates) hold(p *process) func(Request) Fault {
 			return nil
 		}
 		return func(ctx context.Context, serve func() (*http.Response, error)) (*http.Response, error) {
+			if network.Answering(ctx) {
+				return serve() // the driver waits for the answer of the webhook
+			}
 			content, _ := ctx.Value(contentKey{}).(uint64)
 			g := &gate{request: r, content: content, process: p, at: time.Now(), proceed: make(chan struct{}),
 				answer: make(chan struct{}), served: make(chan struct{})}
@@ -116,8 +122,9 @@ func (gs *gates) hold(p *process) func(Request) Fault {
 // serve lets the server answer, with the gate's fault, and notes what that has changed.
 func (gs *gates) serve(ctx context.Context, g *gate, serve func() (*http.Response, error)) (*http.Response, error) {
 	noting := func() (*http.Response, error) {
-		before := gs.server.Version()
+		before, calls := gs.server.Version(), gs.server.webhookCalls()
 		resp, err := serve()
+		g.hooked = gs.server.webhookCalls() > calls
 		if err == nil {
 			g.code = resp.StatusCode
 			if g.request.Writes() {

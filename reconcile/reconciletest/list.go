@@ -179,15 +179,12 @@ func (s *Server) listObjects(c *call) (*http.Response, error) {
 		version = asked
 	}
 
-	held, err := c.showCached(c.resource, s.store.list(c.resource.GroupResource(), version))
+	objects, err := c.matching(s, f, version)
 	if err != nil {
 		return nil, err
 	}
-	var objects []object
-	for _, o := range held {
-		if f.matches(o) && (from.Start == "" || keyString(o) >= from.Start) {
-			objects = append(objects, o)
-		}
+	if from.Start != "" {
+		objects = slices.DeleteFunc(objects, func(o object) bool { return keyString(o) < from.Start })
 	}
 	// A list from the cache, which is what 0 asks for, is not cut into pages.
 	limit, rest := opts.Limit, 0
@@ -218,6 +215,15 @@ func (s *Server) listObjects(c *call) (*http.Response, error) {
 		}
 	}
 	return answerObject(http.StatusOK, c.format, list), nil
+}
+
+// matching returns the objects of a version that match a filter.
+func (c *call) matching(s *Server, f filter, version int64) ([]object, error) {
+	held, err := c.showCached(c.resource, s.store.list(c.resource.GroupResource(), version))
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(held, func(o object) bool { return !f.matches(o) }), nil
 }
 
 // keyString is what objects are ordered by.

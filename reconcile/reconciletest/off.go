@@ -61,7 +61,7 @@ func (s *Scenario) spares(d disturbance) bool {
 func (s *Scenario) validateOff() error {
 	for i, off := range s.Off {
 		known := slices.Contains(switchable, off)
-		for _, what := range slices.Concat(atWrites, atReads, atSteps, ofResources) {
+		for _, what := range slices.Concat(atWrites, atReads, atHooks, atSteps, ofResources) {
 			name := nameOfKind(what)
 			known = known || off == name || strings.HasPrefix(off, name+" ")
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/http"
 	stdruntime "runtime"
 	"slices"
 	"strings"
@@ -60,6 +61,8 @@ type run struct {
 	ideal        *ending               // what the end has to be like; nil: nothing
 	versions     map[disturbance]int64 // of the server, where the schedule goes back to
 	outages      map[string]refusing   // of kinds of requests
+	hookOutage   refusing              // of webhooks; zero: they work
+	hooked       map[disturbance]bool  // the requests of the program that have asked webhooks
 	watched      map[string]bool
 	happened     map[disturbance]bool
 	used         usage // rights that the program has made use of
@@ -119,9 +122,10 @@ func newRun(ctx context.Context, sc *Scenario, sched schedule, s *Server) *run {
 		journal: journal{begin: time.Now()},
 		seen:    make(map[string]int), touched: make(map[identity]bool), watched: make(map[string]bool),
 		deleted: make(map[identity]time.Time), finalizers: make(map[string]bool), varies: newVariance(),
-		versions: make(map[disturbance]int64), outages: make(map[string]refusing),
+		versions: make(map[disturbance]int64), outages: make(map[string]refusing), hooked: make(map[disturbance]bool),
 		happened: make(map[disturbance]bool), used: make(usage), manners: newManners(),
 		goroutines: stdruntime.NumGoroutine()}
+	s.exemptUsers = true
 	for _, d := range sched.disturbances {
 		r.happened[d] = slices.Contains(ofRun, d.what)
 	}
@@ -344,6 +348,7 @@ func (r *run) let(g *gate) bool {
 		}
 		fault = hit.fault(g.request)
 	}
+	r.letWebhooks(hit)
 	switch hit.what {
 	case outage:
 		if !r.happened[hit] {
@@ -367,7 +372,7 @@ func (r *run) let(g *gate) bool {
 		r.start()
 	}
 	r.gates.let(g, fault)
-	r.observe(g, hit)
+	r.observe(g, r.blameWebhooks(g, hit))
 	if hit.what == crashAfter {
 		g.process.link.Close()
 	}
@@ -379,6 +384,31 @@ func (r *run) let(g *gate) bool {
 		r.crash(true)
 	}
 	return g.counts() && len(g.changes) > 0
+}
+
+// letWebhooks lets webhooks fail from a disturbance on, and work again when it is over.
+func (r *run) letWebhooks(hit disturbance) {
+	switch fault := hit.hookFault(); {
+	case fault != nil:
+		r.hookOutage = refusing{hit, time.Now().Add(outageFor)}
+		r.server.InjectWebhooks(func(WebhookCall) Fault { return fault })
+	case !r.hookOutage.until.IsZero() && (r.calmed || !time.Now().Before(r.hookOutage.until)):
+		r.hookOutage = refusing{}
+		r.server.InjectWebhooks(nil)
+	}
+}
+
+// blameWebhooks notes that a request of the program has asked a webhook, and returns the disturbance that has met it
+// there, or else hit.
+func (r *run) blameWebhooks(g *gate, hit disturbance) disturbance {
+	if g.process.incarnation == 0 || !g.hooked {
+		return hit
+	}
+	r.hooked[disturbance{of: g.kind(), n: g.n}] = true
+	if hit.what == "" && !r.hookOutage.until.IsZero() && g.code >= http.StatusInternalServerError {
+		return r.hookOutage.by
+	}
+	return hit
 }
 
 // observe notes what a request was and what it has changed, and asks Always.

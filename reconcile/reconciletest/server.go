@@ -1,7 +1,9 @@
 package reconciletest
 
 import (
+	"bytes"
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -52,6 +54,10 @@ type Options struct {
 	// ClusterRoleBindings: what the users of [Server.LinkAs] may do. Objects of other kinds in them are passed over, so
 	// the manifest that installs a controller can be given as it is. Empty: every user may do everything.
 	Roles []string
+	// Manifests are files, or directories of them, with the manifests of objects that exist from the beginning, such as
+	// the configurations of webhooks. They are applied in order, as kubectl apply --server-side does. One of a
+	// CustomResourceDefinition changes one of CRDs: it may have no more than the conversion.
+	Manifests []string
 	// Seed makes the names that the server generates, and the UIDs. The same seed and the same requests give the same.
 	Seed uint64
 	// Namespaces exist from the beginning. Nil: default.
@@ -151,6 +157,15 @@ func Start(o Options) (*Server, error) {
 		if err := s.createNamespace(name); err != nil {
 			return nil, fmt.Errorf("namespace %s: %w", name, err)
 		}
+	}
+	err = eachManifest(o.Manifests, func(document []byte) error {
+		if len(bytes.TrimSpace(document)) == 0 {
+			return nil
+		}
+		return applyDocument(context.Background(), s, string(document))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("manifests: %w", err)
 	}
 	return s, nil
 }

@@ -79,7 +79,7 @@ func (r *stepRun) do() {
 	if d := (disturbance{what: reordered, n: r.n}); r.schedule.hasAt(d) {
 		r.disturb(d)
 		r.doReordered(step)
-	} else if err := step.do(r.ctx, r.server); err != nil {
+	} else if err := r.insist(func() error { return step.do(r.ctx, r.server) }); err != nil {
 		r.fail(ruleSteps, step.name+": "+err.Error())
 	}
 	r.noteDeleted(before)
@@ -91,6 +91,21 @@ func (r *stepRun) do() {
 	}
 }
 
+// insist does what a user does, and again while a webhook is not there, as a user who tries again when the program is
+// up.
+func (r *stepRun) insist(do func() error) error {
+	err := do()
+	for try := 0; try < 3 && webhookFailed(err) && r.failure == nil; try++ {
+		r.note(hurt, "the user tries again later: a webhook could not be called")
+		if len(r.processes) == 0 {
+			r.start()
+		}
+		r.settle()
+		err = do()
+	}
+	return err
+}
+
 // doReordered applies the manifests of a step in another order, and lets the program settle after each. What the server
 // refuses comes again when the others are there, as with a user who tries again.
 func (r *stepRun) doReordered(step Step) {
@@ -99,7 +114,8 @@ func (r *stepRun) doReordered(step Step) {
 		var refused []string
 		var err error
 		for _, document := range left {
-			if failed := applyDocument(r.ctx, r.server, document); failed != nil {
+			failed := r.insist(func() error { return applyDocument(r.ctx, r.server, document) })
+			if failed != nil {
 				refused, err = append(refused, document), failed
 				continue
 			}
@@ -296,7 +312,9 @@ func (r *stepRun) remove(document string) {
 		return // the step has said so
 	}
 	ctx := context.WithoutCancel(r.ctx)
-	if err := directDelete(ctx, r.server, res, o.GetNamespace(), o.GetName(), background); err != nil {
+	if err := r.insist(func() error {
+		return directDelete(ctx, r.server, res, o.GetNamespace(), o.GetName(), background)
+	}); err != nil {
 		r.fail(ruleSteps, "delete: "+err.Error())
 	}
 }

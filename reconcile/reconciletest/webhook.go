@@ -15,9 +15,11 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
@@ -45,6 +47,13 @@ func (s *Server) InjectWebhooks(fault func(WebhookCall) Fault) {
 	s.hookFault = fault
 }
 
+// webhookCalls returns how many calls there were.
+func (s *Server) webhookCalls() int {
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	return s.hookCalls
+}
+
 // ConnectionRefused is a webhook that is down.
 func ConnectionRefused(context.Context, func() (*http.Response, error)) (*http.Response, error) {
 	return nil, refusedTo("443")
@@ -67,6 +76,12 @@ func WrongAnswer(_ context.Context, serve func() (*http.Response, error)) (*http
 		resp.Body.Close()
 	}
 	return answerJSON(map[string]string{"kind": "Surprise"}), nil
+}
+
+// webhookFailed reports whether a request has failed since a webhook could not be called.
+func webhookFailed(err error) bool {
+	return err != nil && !isNotModelled(err) && (strings.Contains(err.Error(), "failed calling webhook") ||
+		strings.Contains(err.Error(), "conversion webhook for"))
 }
 
 // webhook is where a call goes to.
@@ -109,7 +124,7 @@ func (w webhook) post(s *Server, c *call, timeout time.Duration, request, respon
 	client, err := rest.UnversionedRESTClientFor(&rest.Config{
 		Host: base.Scheme + "://" + base.Host, APIPath: base.Path, QPS: -1, Transport: trip,
 		UserAgent: "kube-apiserver",
-		ContentConfig: rest.ContentConfig{ContentType: "application/json",
+		ContentConfig: rest.ContentConfig{
 			NegotiatedSerializer: scheme.Codecs.WithoutConversion()},
 	})
 	if err != nil {
@@ -117,7 +132,7 @@ func (w webhook) post(s *Server, c *call, timeout time.Duration, request, respon
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, timeout)
 	defer cancel()
-	result := client.Post().Body(body).Timeout(timeout).Do(ctx)
+	result := client.Post().SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Timeout(timeout).Do(ctx)
 	if err := cmp.Or(trip.notModelled, result.Error()); err != nil {
 		return err
 	}

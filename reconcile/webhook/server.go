@@ -207,7 +207,7 @@ func (s *Server) listen(ctx context.Context) error {
 	s.listening.Store(true)
 	defer s.listening.Store(false)
 	// Calls may end in their own time when ctx ends: the API server waits for their answers.
-	under, abandon := context.WithCancel(context.WithoutCancel(ctx))
+	under, abandon := context.WithCancel(network.Answer(context.WithoutCancel(ctx)))
 	defer abandon()
 	server := &http.Server{
 		Handler: s.mux(), TLSConfig: s.tls, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: longest,

@@ -98,27 +98,21 @@ func Manifests(t testing.TB) (dir string) {
 	return dir
 }
 
-// ServerOptions are those of a server in memory with the manifests in a folder. It does not check the rules in CEL:
-// OnCluster does. It serves one version, the one that operators use.
+// ServerOptions are those of a server in memory with the manifests in a folder, but for the webhooks. It does not check
+// the rules in CEL: OnCluster does.
 func ServerOptions(dir string) reconciletest.Options {
-	definition := filepath.Join(dir, "backups.example.com_cronbackups.yaml")
-	onlyV1(definition)
 	return reconciletest.Options{
-		CRDs:  []string{definition},
+		CRDs:  []string{filepath.Join(dir, "backups.example.com_cronbackups.yaml")},
 		Roles: []string{filepath.Join(dir, "rbac.yaml")}, Rules: noRules{},
 		Namespaces: []string{"default", "cronbackup"},
 	}
 }
 
-// onlyV1 changes a definition so that the versions after the first one are not served.
-func onlyV1(file string) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return // the server says so
-	}
-	first, others, _ := strings.Cut(string(text), "    served: true\n")
-	others = strings.ReplaceAll(others, "    served: true\n", "    served: false\n")
-	_ = os.WriteFile(file, []byte(first+"    served: true\n"+others), 0o600)
+// WithWebhooks are the options of a server that calls the webhooks, too.
+func WithWebhooks(dir string) reconciletest.Options {
+	opts := ServerOptions(dir)
+	opts.Manifests = []string{filepath.Join(dir, "webhooks.yaml"), filepath.Join(dir, "conversion.yaml")}
+	return opts
 }
 
 type noRules struct{}

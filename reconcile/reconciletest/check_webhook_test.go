@@ -1,0 +1,80 @@
+package reconciletest_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admission/v1"
+
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+)
+
+// allow is a webhook that allows everything, and counts.
+func allow(calls *atomic.Int64) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) {
+		calls.Add(1)
+		var review admissionv1.AdmissionReview
+		if err := json.NewDecoder(req.Body).Decode(&review); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: true}
+		_ = json.NewEncoder(w).Encode(review)
+	}
+}
+
+// greetsBehindAWebhook has the ConfigMaps of the greeter judged.
+func greetsBehindAWebhook(t *testing.T, calls *atomic.Int64) reconciletest.Scenario {
+	file := filepath.Join(t.TempDir(), "webhooks.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(`
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: judge}
+webhooks:
+- name: judge.example.com
+  admissionReviewVersions: [v1]
+  sideEffects: None
+  clientConfig: {service: {namespace: judges, name: judge, path: /judge}}
+  rules: [{apiGroups: [""], apiVersions: [v1], resources: [configmaps], operations: [CREATE, UPDATE]}]
+`), 0o600))
+	sc := greets(plainAt("0", right))
+	sc.Server.Manifests = []string{file}
+	sc.Server.Webhooks = map[string]http.Handler{"judge.judges.svc": allow(calls)}
+	return sc
+}
+
+// TestWhatDisturbancesOfWebhooksDo lets the write of a program fail, and what it tries again in the next 20 s. A user's
+// steps go on.
+func TestWhatDisturbancesOfWebhooksDo(t *testing.T) {
+	for disturbance, begin := range map[string]string{
+		"webhook down at update configmaps #1":              "update configmaps default/a: 500",
+		"webhook slow at update configmaps #1":              "update configmaps default/a: 500",
+		"webhook certificate ended at create configmaps #1": "create configmaps default/: 500",
+		"webhook wrong at update configmaps #1":             "update configmaps default/a: 500",
+	} {
+		var calls atomic.Int64
+		sc := greetsBehindAWebhook(t, &calls)
+		story := strings.Join(reconciletest.Story(t, sc, "v1 seed=0 steps=3: "+disturbance), "\n")
+		require.Contains(t, story, disturbance)
+		require.GreaterOrEqual(t, strings.Count(story, begin), 2, "%s:\n%s", disturbance, story)
+		require.Contains(t, story, "create configmaps default/: 201")
+	}
+}
+
+// TestCheckDisturbsWebhooks by their names, which switch them off, at the requests that call one and at no others.
+func TestCheckDisturbsWebhooks(t *testing.T) {
+	var calls atomic.Int64
+	sc := greetsBehindAWebhook(t, &calls)
+	sc.Off = []string{"webhook slow", "webhook wrong create configmaps"}
+	report := reconciletest.Report(t, sc)
+	require.Regexp(t, `at writes: .*webhook down 3, webhook certificate ended 3, webhook wrong 2`, report)
+	require.NotContains(t, report, "webhook slow 3")
+	require.NotRegexp(t, `at reads: .*webhook`, report)
+	require.NotContains(t, reconciletest.Report(t, greets(plainAt("0", right))), "webhook")
+}
