@@ -31,7 +31,6 @@ var larger = map[string]int{
 	// The steps of a request in their order.
 	"reconcile/reconciletest, lines of Server.listObjects": 75,
 	"reconcile/reconciletest, lines of Server.patched":     75,
-	"reconcile/reconciletest, lines of Server.insert":      61,
 	"reconcile/reconciletest, lines of Server.replace":     80,
 
 	"reconcile/reconciletest, methods of Server":   51,

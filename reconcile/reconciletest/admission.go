@@ -403,7 +403,7 @@ func (a *admission) failed(h hook, err error) error {
 func (a *admission) request(to target) (*admissionv1.AdmissionRequest, error) {
 	r := a.resource
 	request := &admissionv1.AdmissionRequest{
-		UID: a.server.newUID(), Kind: metav1.GroupVersionKind(to.kind),
+		UID: reviewUID(a.server), Kind: metav1.GroupVersionKind(to.kind),
 		Resource:    metav1.GroupVersionResource(to.GroupVersionResource),
 		SubResource: a.Subresource, RequestSubResource: a.Subresource,
 		RequestKind: new(metav1.GroupVersionKind(r.gvk())), RequestResource: new(metav1.GroupVersionResource(
@@ -420,8 +420,8 @@ func (a *admission) request(to target) (*admissionv1.AdmissionRequest, error) {
 	if a.generated {
 		request.Name = ""
 	}
-	for from, into := range map[*object]*runtime.RawExtension{&a.o: &request.Object, &a.old: &request.OldObject} {
-		o, err := a.in(*from, to)
+	for i, into := range []*runtime.RawExtension{&request.Object, &request.OldObject} {
+		o, err := a.in([]object{a.o, a.old}[i], to)
 		if err != nil {
 			return nil, err
 		}

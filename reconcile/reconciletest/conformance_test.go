@@ -21,7 +21,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/yaml"
 
 	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
@@ -39,7 +38,7 @@ func TestConformance(t *testing.T) {
 	compare := func(t *testing.T, c conversation, namespace string, p player, collectAfter time.Duration) {
 		want := play(t, cluster.Config(), namespace, p, c.steps)
 		memory := NewServer(t, Options{Resources: customResources(), Namespaces: []string{"default", "in-memory"},
-			CollectAfter: collectAfter})
+			CollectAfter: collectAfter, Webhooks: map[string]http.Handler{hooks().host(): hooks()}})
 		var requests []sent
 		p.sent = &requests
 		got := play(t, memory.Config(), "in-memory", p, c.steps)
@@ -49,7 +48,7 @@ func TestConformance(t *testing.T) {
 		}
 	}
 	t.Run("controllers", func(t *testing.T) {
-		for _, c := range slices.Concat(corpus, scaleCorpus, strictCorpus, crdCorpus) {
+		for _, c := range slices.Concat(corpus, scaleCorpus, strictCorpus, crdCorpus, versionsCorpus, webhooksCorpus) {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
 				compare(t, c, cluster.Namespace(t), player{}, 0)
@@ -108,8 +107,16 @@ var shorthand = map[string]struct{ path, apiVersion, kind string }{
 	"backups": {"/apis/corpus.example.com/v1/namespaces/NS/backups", "corpus.example.com/v1", "Backup"},
 	"scaled":  {"/apis/corpus.example.com/v1/namespaces/NS/scaleds", "corpus.example.com/v1", "Scaled"},
 	"plain":   {"/apis/corpus.example.com/v1/namespaces/NS/plains", "corpus.example.com/v1", "Plain"},
-	"ns":      {"/api/v1/namespaces", "v1", "Namespace"},
-	"nodes":   {"/api/v1/nodes", "v1", "Node"},
+	"doors":   {"/apis/corpus.example.com/v1/namespaces/NS/doors", "corpus.example.com/v1", "Door"},
+	"doors1":  {"/apis/corpus.example.com/v1alpha1/namespaces/NS/doors", "corpus.example.com/v1alpha1", "Door"},
+	"gates":   {"/apis/corpus.example.com/v1/namespaces/NS/gates", "corpus.example.com/v1", "Gate"},
+	"gates1":  {"/apis/corpus.example.com/v1alpha1/namespaces/NS/gates", "corpus.example.com/v1alpha1", "Gate"},
+	"mwc": {"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", "admissionregistration.k8s.io/v1",
+		"MutatingWebhookConfiguration"},
+	"vwc": {"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", "admissionregistration.k8s.io/v1",
+		"ValidatingWebhookConfiguration"},
+	"ns":    {"/api/v1/namespaces", "v1", "Namespace"},
+	"nodes": {"/api/v1/nodes", "v1", "Node"},
 }
 
 // player sends requests and writes down what comes back.
@@ -186,7 +193,7 @@ func (p *player) connect(t *testing.T, config *rest.Config, namespace string) {
 	client, err := rest.HTTPClientFor(config)
 	require.NoError(t, err)
 	p.t, p.client, p.host, p.namespace = t, client, config.Host, namespace
-	p.seen, p.watches = map[string]map[string]string{}, map[string]*bufio.Reader{}
+	p.seen, p.watches = map[string]map[string]string{"hooks": hooks().seen()}, map[string]*bufio.Reader{}
 }
 
 // path makes the URL of pods/a/status?x=y.
@@ -611,7 +618,13 @@ func customResources() []Resource {
 	if err != nil {
 		panic(err)
 	}
-	return append([]Resource{gadgets, plain, scaled}, backups...)
+	versions := append(twoVersions(""), []byte("\n---\n"+strings.ReplaceAll(strings.ReplaceAll(string(twoVersions(
+		hooks().conversion())), "door", "gate"), "Door", "Gate"))...)
+	twice, err := ReadCRDs(versions)
+	if err != nil {
+		panic(err)
+	}
+	return slices.Concat([]Resource{gadgets, plain, scaled}, backups, twice)
 }
 
 //go:embed testdata/backups.yaml
@@ -636,8 +649,8 @@ func defineCustomResources(t *testing.T, config *rest.Config) {
 			"versions":[{"name":"v1","served":true,"storage":true,%[3]s"schema":{"openAPIV3Schema":{"type":"object",
 				"x-kubernetes-preserve-unknown-fields":true}}}]}}`,
 			r.GroupVersionResource.Resource, r.Kind, status)
-		if r.schema != nil {
-			manifest, err := yaml.YAMLToJSON(backupsManifest)
+		if r.of != nil {
+			manifest, err := json.Marshal(r.of.document)
 			require.NoError(t, err)
 			definition = string(manifest)
 		}

@@ -46,7 +46,7 @@ func (f *family) ask(c *call, of *definition, u *unstructured.Unstructured, to s
 		return nil, err
 	}
 	kind := metav1.TypeMeta{APIVersion: definitions.GroupVersion().String(), Kind: "ConversionReview"}
-	request := conversionReview{TypeMeta: kind, Request: &conversionRequest{UID: f.server.newUID(),
+	request := conversionReview{TypeMeta: kind, Request: &conversionRequest{UID: reviewUID(f.server),
 		DesiredAPIVersion: to.GroupVersion().String(), Objects: []json.RawMessage{original}}}
 	var answer conversionReview
 	hook := webhook{of.Metadata.Name, of.Spec.Conversion.Webhook.ClientConfig}

@@ -125,7 +125,7 @@ func newRun(ctx context.Context, sc *Scenario, sched schedule, s *Server) *run {
 		versions: make(map[disturbance]int64), outages: make(map[string]refusing), hooked: make(map[disturbance]bool),
 		happened: make(map[disturbance]bool), used: make(usage), manners: newManners(),
 		goroutines: stdruntime.NumGoroutine()}
-	s.exemptUsers = true
+	s.exemptUsers, s.hosts.used = true, true // nothing else has the server yet
 	for _, d := range sched.disturbances {
 		r.happened[d] = slices.Contains(ofRun, d.what)
 	}
@@ -372,7 +372,7 @@ func (r *run) let(g *gate) bool {
 		r.start()
 	}
 	r.gates.let(g, fault)
-	r.observe(g, r.blameWebhooks(g, hit))
+	r.observe(g, blameWebhooks(r, g, hit))
 	if hit.what == crashAfter {
 		g.process.link.Close()
 	}
@@ -400,7 +400,7 @@ func (r *run) letWebhooks(hit disturbance) {
 
 // blameWebhooks notes that a request of the program has asked a webhook, and returns the disturbance that has met it
 // there, or else hit.
-func (r *run) blameWebhooks(g *gate, hit disturbance) disturbance {
+func blameWebhooks(r *run, g *gate, hit disturbance) disturbance {
 	if g.process.incarnation == 0 || !g.hooked {
 		return hit
 	}

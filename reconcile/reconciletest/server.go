@@ -82,9 +82,9 @@ type Server struct {
 	webhooks   map[string]http.Handler
 	hosts      hosts
 
-	// Guarded by store.mu: what happens to calls of webhooks, and how many there were.
-	hookFault func(WebhookCall) Fault
-	hookCalls int
+	// Guarded by store.mu: what happens to calls of webhooks, and how many calls and reviews there were.
+	hookFault          func(WebhookCall) Fault
+	hookCalls, reviews int
 
 	exemptUsers bool // set before the first request: faults of webhooks do not meet the direct link
 

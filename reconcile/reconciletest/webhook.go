@@ -20,6 +20,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
@@ -76,6 +77,14 @@ func WrongAnswer(_ context.Context, serve func() (*http.Response, error)) (*http
 		resp.Body.Close()
 	}
 	return answerJSON(map[string]string{"kind": "Surprise"}), nil
+}
+
+// reviewUID returns the UID of a review. It is none of an object, so that what is asked about changes no other UID.
+func reviewUID(s *Server) types.UID {
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	s.reviews++
+	return types.UID(fmt.Sprintf("00000000-0000-4000-9000-%012x", s.reviews))
 }
 
 // webhookFailed reports whether a request has failed since a webhook could not be called.
