@@ -3,8 +3,6 @@ package reconciletest_test
 import (
 	"encoding/json"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -30,21 +28,9 @@ func allow(calls *atomic.Int64) http.HandlerFunc {
 }
 
 // greetsBehindAWebhook has the ConfigMaps of the greeter judged.
-func greetsBehindAWebhook(t *testing.T, calls *atomic.Int64) reconciletest.Scenario {
-	file := filepath.Join(t.TempDir(), "webhooks.yaml")
-	require.NoError(t, os.WriteFile(file, []byte(`
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingWebhookConfiguration
-metadata: {name: judge}
-webhooks:
-- name: judge.example.com
-  admissionReviewVersions: [v1]
-  sideEffects: None
-  clientConfig: {service: {namespace: judges, name: judge, path: /judge}}
-  rules: [{apiGroups: [""], apiVersions: [v1], resources: [configmaps], operations: [CREATE, UPDATE]}]
-`), 0o600))
+func greetsBehindAWebhook(calls *atomic.Int64) reconciletest.Scenario {
 	sc := greets(plainAt("0", right))
-	sc.Server.Manifests = []string{file}
+	sc.Server.Manifests = []string{"testdata/webhooks.yaml"}
 	sc.Server.Webhooks = map[string]http.Handler{"judge.judges.svc": allow(calls)}
 	return sc
 }
@@ -59,7 +45,7 @@ func TestWhatDisturbancesOfWebhooksDo(t *testing.T) {
 		"webhook wrong at update configmaps #1":             "update configmaps default/a: 500",
 	} {
 		var calls atomic.Int64
-		sc := greetsBehindAWebhook(t, &calls)
+		sc := greetsBehindAWebhook(&calls)
 		story := strings.Join(reconciletest.Story(t, sc, "v1 seed=0 steps=3: "+disturbance), "\n")
 		require.Contains(t, story, disturbance)
 		require.GreaterOrEqual(t, strings.Count(story, begin), 2, "%s:\n%s", disturbance, story)
@@ -70,7 +56,7 @@ func TestWhatDisturbancesOfWebhooksDo(t *testing.T) {
 // TestCheckDisturbsWebhooks by their names, which switch them off, at the requests that call one and at no others.
 func TestCheckDisturbsWebhooks(t *testing.T) {
 	var calls atomic.Int64
-	sc := greetsBehindAWebhook(t, &calls)
+	sc := greetsBehindAWebhook(&calls)
 	sc.Off = []string{"webhook slow", "webhook wrong create configmaps"}
 	report := reconciletest.Report(t, sc)
 	require.Regexp(t, `at writes: .*webhook down 3, webhook certificate ended 3, webhook wrong 2`, report)
