@@ -319,7 +319,8 @@ func (a *admission) change(h hook, to target) (bool, error) {
 	return a.put(before, data, to)
 }
 
-// put replaces o by what a webhook has made of it, in the version that it was told of.
+// put replaces o by what a webhook has made of it, in the version that it was told of. Fields that the schema does not
+// know are there until it is stored, as on a real server.
 func (a *admission) put(before object, data []byte, to target) (bool, error) {
 	resource := a.resource
 	if resource.family != nil {
@@ -337,14 +338,12 @@ func (a *admission) put(before object, data []byte, to target) (bool, error) {
 	}
 	after.GetObjectKind().SetGroupVersionKind(to.kind)
 	changed := !apiequality.Semantic.DeepEqual(before, after)
-	if u, ok := after.(*unstructured.Unstructured); ok && resource.schema != nil {
-		resource.schema.prune(u.Object)
-	}
 	resource.applyDefaults(after)
-	if after, err = a.show(a.resource, after); err != nil {
+	if after, err = a.in(after, target{a.resource.GroupVersionResource, a.resource.gvk()}); err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
 	assign(a.o, after)
+	a.call.mutated = true
 	return changed, nil
 }
 
@@ -353,7 +352,7 @@ func (a *admission) in(o object, to target) (object, error) {
 	if o == nil || a.resource.family == nil {
 		return o, nil
 	}
-	return a.show(a.resource.family.versions[to.Version], o)
+	return a.resource.family.convert(a.call, o, to.Version)
 }
 
 // ask calls a webhook. The answer is nil if it could not be called and that is to be ignored.
@@ -416,9 +415,6 @@ func (a *admission) request(to target) (*admissionv1.AdmissionRequest, error) {
 	}
 	if a.resource.GroupVersionResource == namespaces {
 		request.Namespace = request.Name
-	}
-	if a.generated {
-		request.Name = ""
 	}
 	for i, into := range []*runtime.RawExtension{&request.Object, &request.OldObject} {
 		o, err := a.in([]object{a.o, a.old}[i], to)

@@ -258,7 +258,7 @@ func TestWhatAWebhookIsTold(t *testing.T) {
 		require.Equal(w, metav1.GroupVersionResource{Version: "v1", Resource: "configmaps"}, r.Resource)
 		require.Equal(w, r.Kind, *r.RequestKind)
 		require.Equal(w, r.Resource, *r.RequestResource)
-		require.Empty(w, r.Name, "the server makes the name up")
+		require.Regexp(w, `^a-.....$`, r.Name, "the server has made the name up")
 		require.Equal(w, "default", r.Namespace)
 		require.True(w, *r.DryRun)
 		require.Equal(w, "system:serviceaccount:default:me", r.UserInfo.Username)

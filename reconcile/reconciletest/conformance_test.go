@@ -100,17 +100,19 @@ var shorthand = map[string]struct{ path, apiVersion, kind string }{
 	"cj":      {"/apis/batch/v1/namespaces/NS/cronjobs", "batch/v1", "CronJob"},
 	"hpa": {"/apis/autoscaling/v2/namespaces/NS/horizontalpodautoscalers", "autoscaling/v2",
 		"HorizontalPodAutoscaler"},
-	"pdb":     {"/apis/policy/v1/namespaces/NS/poddisruptionbudgets", "policy/v1", "PodDisruptionBudget"},
-	"pvc":     {"/api/v1/namespaces/NS/persistentvolumeclaims", "v1", "PersistentVolumeClaim"},
-	"leases":  {"/apis/coordination.k8s.io/v1/namespaces/NS/leases", "coordination.k8s.io/v1", "Lease"},
-	"gadgets": {"/apis/corpus.example.com/v1/namespaces/NS/gadgets", "corpus.example.com/v1", "Gadget"},
-	"backups": {"/apis/corpus.example.com/v1/namespaces/NS/backups", "corpus.example.com/v1", "Backup"},
-	"scaled":  {"/apis/corpus.example.com/v1/namespaces/NS/scaleds", "corpus.example.com/v1", "Scaled"},
-	"plain":   {"/apis/corpus.example.com/v1/namespaces/NS/plains", "corpus.example.com/v1", "Plain"},
-	"doors":   {"/apis/corpus.example.com/v1/namespaces/NS/doors", "corpus.example.com/v1", "Door"},
-	"doors1":  {"/apis/corpus.example.com/v1alpha1/namespaces/NS/doors", "corpus.example.com/v1alpha1", "Door"},
-	"gates":   {"/apis/corpus.example.com/v1/namespaces/NS/gates", "corpus.example.com/v1", "Gate"},
-	"gates1":  {"/apis/corpus.example.com/v1alpha1/namespaces/NS/gates", "corpus.example.com/v1alpha1", "Gate"},
+	"pdb":      {"/apis/policy/v1/namespaces/NS/poddisruptionbudgets", "policy/v1", "PodDisruptionBudget"},
+	"pvc":      {"/api/v1/namespaces/NS/persistentvolumeclaims", "v1", "PersistentVolumeClaim"},
+	"leases":   {"/apis/coordination.k8s.io/v1/namespaces/NS/leases", "coordination.k8s.io/v1", "Lease"},
+	"gadgets":  {"/apis/corpus.example.com/v1/namespaces/NS/gadgets", "corpus.example.com/v1", "Gadget"},
+	"backups":  {"/apis/corpus.example.com/v1/namespaces/NS/backups", "corpus.example.com/v1", "Backup"},
+	"scaled":   {"/apis/corpus.example.com/v1/namespaces/NS/scaleds", "corpus.example.com/v1", "Scaled"},
+	"plain":    {"/apis/corpus.example.com/v1/namespaces/NS/plains", "corpus.example.com/v1", "Plain"},
+	"doors":    {"/apis/corpus.example.com/v1/namespaces/NS/doors", "corpus.example.com/v1", "Door"},
+	"doors1":   {"/apis/corpus.example.com/v1alpha1/namespaces/NS/doors", "corpus.example.com/v1alpha1", "Door"},
+	"gates":    {"/apis/corpus.example.com/v1/namespaces/NS/gates", "corpus.example.com/v1", "Gate"},
+	"gates1":   {"/apis/corpus.example.com/v1alpha1/namespaces/NS/gates", "corpus.example.com/v1alpha1", "Gate"},
+	"hatches":  {"/apis/corpus.example.com/v1/namespaces/NS/hatches", "corpus.example.com/v1", "Hatch"},
+	"hatches1": {"/apis/corpus.example.com/v1alpha1/namespaces/NS/hatches", "corpus.example.com/v1alpha1", "Hatch"},
 	"mwc": {"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", "admissionregistration.k8s.io/v1",
 		"MutatingWebhookConfiguration"},
 	"vwc": {"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", "admissionregistration.k8s.io/v1",
@@ -618,9 +620,12 @@ func customResources() []Resource {
 	if err != nil {
 		panic(err)
 	}
-	versions := append(twoVersions(""), []byte("\n---\n"+strings.ReplaceAll(strings.ReplaceAll(string(twoVersions(
-		hooks().conversion())), "door", "gate"), "Door", "Gate"))...)
-	twice, err := ReadCRDs(versions)
+	manifest := string(twoVersions(""))
+	for _, names := range [][]string{{"doors", "gates", "door", "gate", "Door", "Gate"},
+		{"doors", "hatches", "door", "hatch", "Door", "Hatch"}} {
+		manifest += "\n---\n" + strings.NewReplacer(names...).Replace(string(twoVersions(hooks().conversion())))
+	}
+	twice, err := ReadCRDs([]byte(manifest))
 	if err != nil {
 		panic(err)
 	}

@@ -51,9 +51,9 @@ var versionsCorpus = []conversation{
 		post("gates", "a", `"metadata":{"finalizers":["example.com/f"]},"spec":{"width":70}`), del("gates1/a", ``),
 		get("gates/a"), merge("gates1/a", `{"metadata":{"finalizers":null}}`), get("gates/a")}},
 	{"versions: conversions that fail", []step{
-		post("gates1", "a", `"metadata":{"annotations":{"fail":"name"}},"spec":{"size":7}`), get("gates1/a"),
-		get("gates/a"), merge("gates/a", `{"spec":{"width":80}}`), post("gates", "b",
-			`"metadata":{"annotations":{"fail":"none"}},"spec":{"width":70}`), get("gates1/b"),
-		post("gates1", "c", `"metadata":{"annotations":{"fail":"message"}}`), get("gates/c"), del("gates1/a", ``),
-		del("gates1/c", ``)}},
+		post("hatches1", "a", `"metadata":{"annotations":{"fail":"name"}},"spec":{"size":7}`), get("hatches1/a"),
+		get("hatches/a"), merge("hatches/a", `{"spec":{"width":80}}`), post("hatches", "b",
+			`"metadata":{"annotations":{"fail":"none"}},"spec":{"width":70}`), get("hatches1/b"), get("hatches"), get("hatches1"),
+		post("hatches1", "c", `"metadata":{"annotations":{"fail":"message"}}`), get("hatches/c"), del("hatches1/a", ``),
+		del("hatches1/c", ``)}},
 }

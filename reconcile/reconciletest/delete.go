@@ -100,7 +100,7 @@ func (s *Server) delete(c *call, opts *metav1.DeleteOptions) (o object, gone boo
 	for {
 		live, err := c.live(s, c.resource)
 		if err != nil {
-			return nil, false, err
+			return nil, false, internal(corrupt("", c.resource, s.lookup(c.resource, c.key()), err))
 		}
 		if live == nil {
 			return nil, false, c.notFound()

@@ -124,8 +124,9 @@
 // the subresources scale and binding, and refuses such a request if a webhook would have to be.
 //
 // As on a real server, a GET and a write convert an object each time, one by one, and fail with 500 if that fails.
-// Lists and watches come from a cache for each version: if an object cannot be converted for it, they are answered with
-// 429, and watches end. On a real server the cache fills itself at once, here when it is asked.
+// Lists and watches come from a cache for each version, into which an object is converted once. If that fails, a list
+// is answered with 500 and a watch with 504, and watches that are open end. A real server fills the cache at once, and
+// answers lists at resourceVersion 0 from one that is old; here it is filled when it is asked.
 //
 // # Check
 //

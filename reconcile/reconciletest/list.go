@@ -40,7 +40,11 @@ func (s *Server) getObject(c *call) (runtime.Object, error) {
 	if stored == nil {
 		return nil, c.notFound()
 	}
-	return c.show(c.resource, stored)
+	o, err := c.show(c.resource, stored)
+	if err != nil {
+		err = internal(corrupt("", c.resource, stored, err))
+	}
+	return o, err
 }
 
 // parseVersion reads a resourceVersion; empty is 0.

@@ -187,6 +187,8 @@ func (s *Server) applied(c *call, live object, opts metav1.PatchOptions) (object
 	}
 	o := merged.(object)
 	o.GetObjectKind().SetGroupVersionKind(c.resource.gvk())
-	c.resource.applyDefaults(o)
+	if c.resource.family == nil || c.resource.specChanged(o, live) { // else a real server takes what is there
+		c.resource.applyDefaults(o)
+	}
 	return o, nil
 }

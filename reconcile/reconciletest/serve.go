@@ -27,7 +27,7 @@ type call struct {
 	userAgent string
 	accept    bool // a deletion that is not complete is to be answered with 202
 	warnings  []string
-	generated bool // the name of a new object is one that the server has made up
+	mutated   bool // a webhook has changed the object
 }
 
 // serve answers a request. An error of the server is an answer, too; what is returned as an error is one of the
@@ -65,6 +65,26 @@ func (s *Server) dispatch(l *Link, r Request, req *http.Request) (*http.Response
 		return nil, notModelled("the resource %s; if it is a custom resource, name its definition in Options.CRDs; "+
 			"if it is one of Kubernetes, %s", r.Resource, otherKinds)
 	}
+	if c.resource.deprecated != "" {
+		c.warnings = append(c.warnings, c.resource.deprecated)
+	}
+	resp, err := s.process(c, req)
+	if err != nil && req.Context().Err() == nil {
+		resp, err = s.answerError(req, err), nil // which may bring warnings, too
+	}
+	if resp != nil {
+		for _, text := range c.warnings {
+			if warning, err := utilnet.NewWarningHeader(299, "-", text); err == nil {
+				resp.Header.Add("Warning", warning)
+			}
+		}
+	}
+	return resp, err
+}
+
+// process judges a request for a resource, and answers it.
+func (s *Server) process(c *call, req *http.Request) (*http.Response, error) {
+	r, l := c.Request, c.link
 	if err := c.judgeScope(); err != nil {
 		return nil, err
 	}
@@ -86,21 +106,7 @@ func (s *Server) dispatch(l *Link, r Request, req *http.Request) (*http.Response
 	if c.body, c.media, err = s.readBody(req); err != nil {
 		return nil, err
 	}
-	if c.resource.deprecated != "" {
-		c.warnings = append(c.warnings, c.resource.deprecated)
-	}
-	resp, err := s.answer(c)
-	if err != nil && req.Context().Err() == nil {
-		resp, err = s.answerError(req, err), nil // which may bring warnings, too
-	}
-	if resp != nil {
-		for _, text := range c.warnings {
-			if warning, err := utilnet.NewWarningHeader(299, "-", text); err == nil {
-				resp.Header.Add("Warning", warning)
-			}
-		}
-	}
-	return resp, err
+	return s.answer(c)
 }
 
 // judgeSubresource refuses a subresource that the resource or the server has not. A request for a Scale goes on with

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -83,10 +85,16 @@ func (f *family) convert(c *call, o object, version string) (object, error) {
 	if err != nil {
 		return nil, err
 	}
-	if to.schema != nil {
-		to.schema.prune(converted.Object)
-	}
 	return converted, nil
+}
+
+// show returns what is stored in another version.
+func (f *family) show(c *call, stored object, version string) (object, error) {
+	o, err := f.convert(c, stored, version)
+	if to := f.versions[version]; err == nil && o != stored && to.schema != nil {
+		to.schema.prune(o.(*unstructured.Unstructured).Object)
+	}
+	return o, err
 }
 
 // store returns an object as it is to be stored.
@@ -97,8 +105,9 @@ func (f *family) store(c *call, o object) (object, error) {
 	}
 	stored, err := f.convert(c, o, of.storage())
 	if hub := f.versions[of.storage()]; err == nil && stored != o && hub.schema != nil {
-		// A real server fills in what is missing whenever it reads.
-		hub.schema.applyDefaults(stored.(*unstructured.Unstructured).Object)
+		content := stored.(*unstructured.Unstructured).Object
+		hub.schema.prune(content)
+		hub.schema.applyDefaults(content) // a real server fills in what is missing whenever it reads
 	}
 	return stored, err
 }
@@ -121,7 +130,7 @@ func (f *family) cached(c *call, stored object, version string) (object, error) 
 	if known != nil {
 		return known, nil
 	}
-	o, err := f.convert(c, stored, version)
+	o, err := f.show(c, stored, version)
 	if err != nil {
 		return nil, err
 	}
@@ -139,10 +148,31 @@ func (c *call) show(r *Resource, stored object) (object, error) {
 	if stored == nil || r.family == nil {
 		return stored, nil
 	}
-	return r.family.convert(c, stored, r.Version)
+	o, err := r.family.show(c, stored, r.Version)
+	if err != nil && !isNotModelled(err) {
+		err = fmt.Errorf("object not decodable revision=%s: %w", stored.GetResourceVersion(), err)
+	}
+	return o, err
 }
 
-// showCached returns objects as lists and watches show them. If that fails, a real server has no cache to answer from.
+// corrupt is what a GET, a deletion and a list say of an object that cannot be converted.
+func corrupt(root string, r *Resource, stored object, err error) error {
+	if stored == nil || isNotModelled(err) {
+		return err
+	}
+	return fmt.Errorf("StorageError: corrupt object, Code: 7, Key: %s/%s/%s/%s, ResourceVersion: 0, "+
+		"AdditionalErrorMsg: %w", root, r.Group, r.GroupVersionResource.Resource, keyString(stored), err)
+}
+
+// internal makes an internal error of one that is none of the API's.
+func internal(err error) error {
+	if err == nil || isNotModelled(err) {
+		return err
+	}
+	return apierrors.NewInternalError(err)
+}
+
+// showCached returns objects as lists and watches show them.
 func (c *call) showCached(r *Resource, stored []object) ([]object, error) {
 	if r.family == nil {
 		return stored, nil
@@ -154,17 +184,25 @@ func (c *call) showCached(r *Resource, stored []object) ([]object, error) {
 		}
 		var err error
 		if all[i], err = r.family.cached(c, o, r.Version); err != nil {
-			return nil, reinitializing(err)
+			return nil, unreadable(r, o, err)
 		}
 	}
 	return all, nil
 }
 
-func reinitializing(err error) error {
+// unreadable is the answer to a list of objects of which one cannot be converted.
+func unreadable(r *Resource, stored object, err error) error {
 	if isNotModelled(err) {
 		return err
 	}
-	return apierrors.NewTooManyRequests(fmt.Sprintf("storage is (re)initializing: %v", err), 1)
+	err = corrupt("/registry", r, stored, fmt.Errorf("object not decodable revision=%s: %w", stored.GetResourceVersion(),
+		err))
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonStoreReadError,
+		Message: fmt.Sprintf("failed to read one or more %s from the storage: %v", r.GroupResource(), err),
+		Details: &metav1.StatusDetails{Name: "list", Group: r.Group, Kind: r.GroupVersionResource.Resource,
+			Causes: []metav1.StatusCause{{Type: metav1.CauseTypeUnexpectedServerResponse, Message: err.Error()}}},
+	}}
 }
 
 func isNotModelled(err error) bool {

@@ -214,7 +214,7 @@ func TestConversionsThatFail(t *testing.T) {
 		webhook http.Handler
 		want    string
 	}{
-		"none": {convertDoors(func([]map[string]any) []map[string]any { return nil }),
+		"nothing": {convertDoors(func([]map[string]any) []map[string]any { return nil }),
 			"conversion webhook for corpus.example.com/v1alpha1, Kind=Door returned 0 objects, expected 1"},
 		"another version": {first(func(o map[string]any) { o["apiVersion"] = "corpus.example.com/v2" }),
 			"returned invalid object at index 0: invalid groupVersion (expected corpus.example.com/v1, received " +
@@ -238,9 +238,10 @@ func TestConversionsThatFail(t *testing.T) {
 				require.NoError(t, err)
 				_, err = v1.Get(t.Context(), "a", metav1.GetOptions{})
 				require.ErrorContains(t, err, test.want)
-				require.Equal(t, metav1.StatusReasonUnknown, apierrors.ReasonForError(err))
+				require.True(t, apierrors.IsInternalError(err), "%v", err)
 				_, err = v1.List(t.Context(), metav1.ListOptions{})
-				require.True(t, apierrors.IsTooManyRequests(err), "%v", err)
+				require.Equal(t, metav1.StatusReasonStoreReadError, apierrors.ReasonForError(err))
+				require.ErrorContains(t, err, test.want)
 				require.NoError(t, v1alpha1.Delete(t.Context(), "a", metav1.DeleteOptions{}))
 				time.Sleep(2 * time.Hour)
 			})

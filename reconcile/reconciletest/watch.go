@@ -127,6 +127,9 @@ func (w *stream) join(c *call, withObjects bool) (held []object, cached, compact
 	}
 	st.mu.Unlock()
 	held, err = c.showCached(c.resource, held) // which may take time, so it is done without the lock
+	if err != nil && !isNotModelled(err) {
+		err = tooLarge(cached, cached-1) // the cache of the version does not come so far
+	}
 	return held, cached, compacted, err
 }
 

@@ -46,7 +46,6 @@ func (s *Server) createObject(c *call) (runtime.Object, error) {
 	if err := s.admitNamespace(c, o); err != nil {
 		return nil, err
 	}
-	c.generated = o.GetName() == ""
 	if err := c.admit(s, o, nil).mutate(); err != nil {
 		return nil, err
 	}
@@ -390,7 +389,20 @@ func (c *call) settle(o, live object) error {
 			return err
 		}
 	}
-	return c.resource.settle(o)
+	if c.mutated && c.resource.schema != nil {
+		c.resource.schema.prune(o.(*unstructured.Unstructured).Object)
+	}
+	if err := c.resource.settle(o); err != nil || !c.DryRun || c.resource.family == nil {
+		return err
+	}
+	stored, err := c.resource.family.store(c, o) // as if it were stored and read again
+	if err == nil {
+		stored, err = c.show(c.resource, stored)
+	}
+	if err == nil {
+		assign(o, copyOf(stored))
+	}
+	return err
 }
 
 // settle makes an object what it is once it has been stored: a list or a map that is empty is none, in an object of a
