@@ -195,7 +195,7 @@ func (p *player) connect(t *testing.T, config *rest.Config, namespace string) {
 	client, err := rest.HTTPClientFor(config)
 	require.NoError(t, err)
 	p.t, p.client, p.host, p.namespace = t, client, config.Host, namespace
-	p.seen, p.watches = map[string]map[string]string{"hooks": hooks().seen()}, map[string]*bufio.Reader{}
+	p.seen, p.watches = map[string]map[string]string{"hooks": hooks().join()}, map[string]*bufio.Reader{}
 }
 
 // path makes the URL of pods/a/status?x=y.

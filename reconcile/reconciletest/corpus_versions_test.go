@@ -53,7 +53,8 @@ var versionsCorpus = []conversation{
 	{"versions: conversions that fail", []step{
 		post("hatches1", "a", `"metadata":{"annotations":{"fail":"name"}},"spec":{"size":7}`), get("hatches1/a"),
 		get("hatches/a"), merge("hatches/a", `{"spec":{"width":80}}`), post("hatches", "b",
-			`"metadata":{"annotations":{"fail":"none"}},"spec":{"width":70}`), get("hatches1/b"), get("hatches"), get("hatches1"),
+			`"metadata":{"annotations":{"fail":"none"}},"spec":{"width":70}`), get("hatches1/b"), get("hatches"),
+		get("hatches1"),
 		post("hatches1", "c", `"metadata":{"annotations":{"fail":"message"}}`), get("hatches/c"), del("hatches1/a", ``),
 		del("hatches1/c", ``)}},
 }

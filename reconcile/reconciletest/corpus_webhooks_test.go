@@ -19,11 +19,12 @@ import (
 )
 
 // hookServer serves the webhooks of the corpus: the real server calls it on the loopback interface, and the one in
-// memory calls it as a handler. The path of an admission webhook is /NAMESPACE/BEHAVIOUR.
+// memory calls it as a handler. The path of an admission webhook is /PLAYER/BEHAVIOUR.
 type hookServer struct {
 	*httptest.Server
-	mu   sync.Mutex
-	told map[string][]any // the requests of reviews, by namespace
+	mu      sync.Mutex
+	players int
+	told    map[string][]any // the requests of reviews, by player
 }
 
 var hooks = sync.OnceValue(func() *hookServer {
@@ -39,9 +40,12 @@ func (h *hookServer) bundle() string {
 		Bytes: h.Certificate().Raw}))
 }
 
-// seen is what cases name in braces.
-func (h *hookServer) seen() map[string]string {
-	return map[string]string{"url": h.URL, "ca": h.bundle()}
+// join makes the name of a player, and returns what cases name in braces.
+func (h *hookServer) join() map[string]string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.players++
+	return map[string]string{"url": h.URL, "ca": h.bundle(), "player": fmt.Sprint("player", h.players)}
 }
 
 // conversion is the part of a definition that leads to the webhook.
@@ -65,14 +69,16 @@ func (h *hookServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	namespace, behaviour, _ := strings.Cut(strings.Trim(req.URL.Path, "/"), "/")
+	player, behaviour, _ := strings.Cut(strings.Trim(req.URL.Path, "/"), "/")
 	data, _ := json.Marshal(review.Request)
 	var told map[string]any
 	_ = json.Unmarshal(data, &told)
 	delete(told, "userInfo")
-	h.mu.Lock()
-	h.told[namespace] = append(h.told[namespace], told)
-	h.mu.Unlock()
+	if review.Request.Name != "kube-root-ca.crt" { // which a controller makes
+		h.mu.Lock()
+		h.told[player] = append(h.told[player], told)
+		h.mu.Unlock()
+	}
 	response := &admissionv1.AdmissionResponse{UID: review.Request.UID}
 	switch behaviour {
 	case "http500":
@@ -142,7 +148,7 @@ func hooked(kind, behaviour, inside string) step {
 		quiet.sent = nil
 		name := kind + "-" + behaviour + "-" + p.namespace
 		hook := `{"name":"` + name + `.example.com","admissionReviewVersions":["v1"],"sideEffects":"None",` +
-			`"clientConfig":{"url":"{{hooks.url}}/$NS/` + behaviour + `","caBundle":"{{hooks.ca}}"},` +
+			`"clientConfig":{"url":"{{hooks.url}}/{{hooks.player}}/` + behaviour + `","caBundle":"{{hooks.ca}}"},` +
 			`"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"$NS"}}` + inside + `}`
 		resp := quiet.do(p.t.Context(), "POST", kind, "application/json", "application/json",
 			bodyOf(kind, name, `"webhooks":[`+hook+`]`))
@@ -166,8 +172,8 @@ func calledFor(short, body string) step {
 			resp.Body.Close()
 			hooks().mu.Lock()
 			defer hooks().mu.Unlock()
-			called := len(hooks().told[p.namespace]) > 0
-			delete(hooks().told, p.namespace)
+			called := len(hooks().told[p.seen["hooks"]["player"]]) > 0
+			delete(hooks().told, p.seen["hooks"]["player"])
 			return called
 		}, time.Minute, 50*time.Millisecond)
 	}
@@ -177,10 +183,10 @@ func calledFor(short, body string) step {
 func told(p *player) {
 	hooks().mu.Lock()
 	defer hooks().mu.Unlock()
-	for _, one := range hooks().told[p.namespace] {
+	for _, one := range hooks().told[p.seen["hooks"]["player"]] {
 		p.log = append(p.log, entry{"  told", one})
 	}
-	delete(hooks().told, p.namespace)
+	delete(hooks().told, p.seen["hooks"]["player"])
 }
 
 const (

@@ -122,9 +122,9 @@ func (gs *gates) hold(p *process) func(Request) Fault {
 // serve lets the server answer, with the gate's fault, and notes what that has changed.
 func (gs *gates) serve(ctx context.Context, g *gate, serve func() (*http.Response, error)) (*http.Response, error) {
 	noting := func() (*http.Response, error) {
-		before, calls := gs.server.Version(), gs.server.webhookCalls()
+		before, calls := gs.server.Version(), webhookCalls(gs.server)
 		resp, err := serve()
-		g.hooked = gs.server.webhookCalls() > calls
+		g.hooked = webhookCalls(gs.server) > calls
 		if err == nil {
 			g.code = resp.StatusCode
 			if g.request.Writes() {

@@ -2,8 +2,10 @@ package reconciletest
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -176,20 +178,37 @@ func (r *Resource) setReplicas(o object, n int32) error {
 	return nil
 }
 
+// replicasPaths says where the wanted number is in each version of a kind: nil: it is nowhere.
+func replicasPaths(r *Resource) managedfields.ResourcePathMappings {
+	versions := []*Resource{r}
+	if r.family != nil {
+		versions = slices.Collect(maps.Values(r.family.versions))
+	}
+	paths := managedfields.ResourcePathMappings{}
+	for _, v := range versions {
+		paths[v.GroupVersion().String()] = nil
+		if !v.scalable() {
+			continue
+		}
+		path := fieldpath.Path{}
+		for _, name := range v.replicasPath() {
+			path = append(path, fieldpath.PathElement{FieldName: &name})
+		}
+		paths[v.GroupVersion().String()] = path
+	}
+	return paths
+}
+
 // throughScale makes of a change to a Scale one to the object that it belongs to: c is the call for the Scale.
 func (s *Server) throughScale(c *call, change func(old object) (object, error)) func(live object) (object, error) {
 	parent := c.parent
-	replicas := fieldpath.Path{}
-	for _, name := range parent.replicasPath() {
-		replicas = append(replicas, fieldpath.PathElement{FieldName: &name})
-	}
+	paths := replicasPaths(parent)
 	return func(live object) (object, error) {
 		old, err := parent.scaleOf(live)
 		if err != nil {
 			return nil, err
 		}
-		handler := managedfields.NewScaleHandler(live.GetManagedFields(), parent.GroupVersion(),
-			managedfields.ResourcePathMappings{parent.GroupVersion().String(): replicas})
+		handler := managedfields.NewScaleHandler(live.GetManagedFields(), parent.GroupVersion(), paths)
 		if old.ManagedFields, err = handler.ToSubresource(); err != nil {
 			return nil, err
 		}

@@ -68,7 +68,7 @@ func (s *Server) dispatch(l *Link, r Request, req *http.Request) (*http.Response
 	if c.resource.deprecated != "" {
 		c.warnings = append(c.warnings, c.resource.deprecated)
 	}
-	resp, err := s.process(c, req)
+	resp, err := c.process(s, req)
 	if err != nil && req.Context().Err() == nil {
 		resp, err = s.answerError(req, err), nil // which may bring warnings, too
 	}
@@ -83,7 +83,7 @@ func (s *Server) dispatch(l *Link, r Request, req *http.Request) (*http.Response
 }
 
 // process judges a request for a resource, and answers it.
-func (s *Server) process(c *call, req *http.Request) (*http.Response, error) {
+func (c *call) process(s *Server, req *http.Request) (*http.Response, error) {
 	r, l := c.Request, c.link
 	if err := c.judgeScope(); err != nil {
 		return nil, err

@@ -160,8 +160,13 @@ func corrupt(root string, r *Resource, stored object, err error) error {
 	if stored == nil || isNotModelled(err) {
 		return err
 	}
-	return fmt.Errorf("StorageError: corrupt object, Code: 7, Key: %s/%s/%s/%s, ResourceVersion: 0, "+
-		"AdditionalErrorMsg: %w", root, r.Group, r.GroupVersionResource.Resource, keyString(stored), err)
+	return fmt.Errorf("StorageError: corrupt object, Code: 7, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: %w",
+		keyInStorage(root, r, stored), err)
+}
+
+// keyInStorage is where a real server stores an object.
+func keyInStorage(root string, r *Resource, o object) string {
+	return root + "/" + r.Group + "/" + r.GroupVersionResource.Resource + "/" + strings.TrimPrefix(keyString(o), "/")
 }
 
 // internal makes an internal error of one that is none of the API's.
@@ -195,13 +200,14 @@ func unreadable(r *Resource, stored object, err error) error {
 	if isNotModelled(err) {
 		return err
 	}
-	err = corrupt("/registry", r, stored, fmt.Errorf("object not decodable revision=%s: %w", stored.GetResourceVersion(),
-		err))
+	err = fmt.Errorf("object not decodable revision=%s: %w", stored.GetResourceVersion(), err)
+	err = corrupt("/registry", r, stored, err)
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonStoreReadError,
 		Message: fmt.Sprintf("failed to read one or more %s from the storage: %v", r.GroupResource(), err),
 		Details: &metav1.StatusDetails{Name: "list", Group: r.Group, Kind: r.GroupVersionResource.Resource,
-			Causes: []metav1.StatusCause{{Type: metav1.CauseTypeUnexpectedServerResponse, Message: err.Error()}}},
+			Causes: []metav1.StatusCause{{Type: metav1.CauseTypeUnexpectedServerResponse, Message: err.Error(),
+				Field: keyInStorage("/registry", r, stored)}}},
 	}}
 }
 

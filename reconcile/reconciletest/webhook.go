@@ -49,7 +49,7 @@ func (s *Server) InjectWebhooks(fault func(WebhookCall) Fault) {
 }
 
 // webhookCalls returns how many calls there were.
-func (s *Server) webhookCalls() int {
+func webhookCalls(s *Server) int {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
 	return s.hookCalls
