@@ -73,6 +73,11 @@
 // storedVersions in the status of the CustomResourceDefinition, and then from its versions. examples/cronbackup has a
 // test that does.
 //
+// # Tests
+//
+// The server in memory of package reconciletest calls the webhooks of a program that runs with a context of its Link,
+// and so does Check: over TLS, in virtual time, with their failures. Nothing listens on the network then.
+//
 // # Reading order
 //
 // handler.go, then admission.go with patch.go, and conversion.go. server.go. Certificates: authority.go, which has no
