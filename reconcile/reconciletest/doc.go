@@ -117,7 +117,8 @@
 // A MutatingWebhookConfiguration, a ValidatingWebhookConfiguration or the conversion of a CustomResourceDefinition says
 // by a Service or a URL where a webhook is. That leads to the handler that [Options.Webhooks] names for it, or else to
 // what a program listens on that runs with [Link.Context], over TLS: its certificate has to be one of the caBundle.
-// What leads nowhere is refused, as not modelled.
+// What leads nowhere is refused, as not modelled, as long as no program has such a context; then it is a connection
+// that is refused. The user of [Check] whose step meets that tries again when the program is up.
 //
 // The server calls mutating webhooks one after the other and validating ones at once, with the rules, selectors,
 // policies and timeouts of their configurations, and refuses in the words of the real server. It does not call them for
@@ -144,7 +145,8 @@
 //
 // The program may use any library, client-go and controller-runtime included. It makes its clients from cfg, and it
 // returns when ctx ends. It opens no port and no other connection: those do not follow virtual time. A manager of
-// controller-runtime needs the bind address "0" for metrics and probes.
+// controller-runtime needs the bind address "0" for metrics and probes. What package reconcile/webhook serves is
+// reached in memory, by the server, with the certificates that the program makes.
 //
 // Every run has to end as the one in which nothing goes wrong. [Scenario.Settled] says more about that end, and
 // [Scenario.Always] says what no write may do. [Scenario.Beside] is for what the program waits for, such as pods that
