@@ -138,10 +138,10 @@
 // say which these are. An object is followed from when something names it until nothing does. [Referenced.Get] returns
 // an error for an object that is not named or not known yet, so "there is none" is always what the server has said.
 //
-// There is no other way to follow many names, such as the metadata of all objects and a GET for each that is named: it
-// needs the right to see all of them, and its answers come from two requests, of which neither tells how old the other
-// is. Where more than one object in fifteen is named, an informer of all of them takes less memory,
-// if they have 4 kB each.
+// If more than Options.MaxWatches objects of a namespace are named, one watch follows the metadata of the whole
+// namespace, and each named object is listed by its name when its metadata shows another version (guide.go). Nothing
+// else changes: a list by name has a version, so all that is known of an object still comes from the server's answers
+// about that object. Where the metadata of the namespace may not be listed and watched, each object keeps its watch.
 //
 // # What you owe
 //
@@ -165,6 +165,8 @@
 //	handler    Rescope              the events in hand
 //	request    lister, verifier,    the answer to a list begins    the same
 //	           Live
+//	guide      store                Run's context ends, or less    Run; a whole informer, of metadata
+//	                                is named
 //	splitter   the same             the answer to its request ends the same; only with a Resource
 //	decoder    splitter             the same                       the same; only with a Resource, for a large
 //	                                                                   answer
@@ -219,6 +221,7 @@
 //	pulse.go       which goroutine no longer moves
 //	part.go        what one list-watch has: a namespace, an object, everything
 //	referenced.go  only what is named: NewReferenced, AddReferences
+//	guide.go       many names in a namespace: its metadata in place of a watch for each name
 //	live.go        what the server holds now: Live, and Options.VerifyEvery
 //	mutation.go    which object of the cache was changed: Options.DetectMutations, with internal/fingerprint
 //	resource.go    a client for any Go type: NewResource

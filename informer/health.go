@@ -69,6 +69,9 @@ type Health struct {
 	Rewinds int
 	// Unknown counts the objects that are named and not known yet, of an informer that [NewReferenced] has made.
 	Unknown int
+	// ByMetadata counts the objects that are named and have no watch of their own, since the metadata of their whole
+	// namespace is followed: see Options.MaxWatches.
+	ByMetadata int
 	// Rejected counts the objects whose present state could not be taken into the store: see
 	// [SharedIndexInformer.Invalid].
 	Rejected int
@@ -127,6 +130,10 @@ type health struct {
 type listWatchHealth struct {
 	*health
 	part part
+	// moved is called after each change of the state; nil: it is not. It is set before the list-watch runs.
+	moved func()
+	// guide is that of the metadata by which the one object is followed, or nil.
+	guide atomic.Pointer[listWatchHealth]
 
 	mu  sync.Mutex
 	log klog.Logger // guarded by mu; see health
@@ -173,7 +180,18 @@ func (h *listWatchHealth) getWithFailure() (now Health, failedAt time.Time) {
 	if now.State == Live && h.silentLocked() {
 		now.State, now.Since, now.LastError = Stale, now.LastProgress.Add(h.maxStaleness), h.named(ErrStale)
 	}
+	if guide := h.guide.Load(); guide != nil && now.State == Live {
+		now.State, now.Since, now.LastError, failedAt = guide.guides(now, failedAt)
+	}
 	return now, failedAt
+}
+
+// guides returns the state of an object that is Live but for its guide.
+func (h *listWatchHealth) guides(object Health, failedAt time.Time) (State, time.Time, error, time.Time) {
+	if now, at := h.getWithFailure(); now.State != Live && now.State != Listing && now.State != Stopped {
+		return Stale, now.Since, now.LastError, at
+	}
+	return object.State, object.Since, object.LastError, failedAt
 }
 
 // worst returns the Health of some list-watches together.
@@ -291,6 +309,9 @@ func (h *listWatchHealth) change(do func()) {
 	h.mu.Unlock()
 	if from == s {
 		return
+	}
+	if h.moved != nil {
+		h.moved()
 	}
 	recovers := s == Live && from != Listing
 	about := withStack([]any{"state", s, "before", from}, err)

@@ -76,6 +76,10 @@ type Options[T any] struct {
 	// counted in Health.Differences and logged in one line; then the cache is Stale and is listed again. Zero: never.
 	// The least value is a minute.
 	VerifyEvery time.Duration
+	// MaxWatches is how many objects of one namespace an informer that [NewReferenced] has made watches one by one. If
+	// more are named, it follows the metadata of all objects of the namespace, and lists each named object by its name
+	// when it has changed; until half as many are named. See [Referenced]. Zero: 500.
+	MaxWatches int
 	// StopGrace is how long Run waits for handlers to return once its context has ended. Zero: 10 s.
 	StopGrace time.Duration
 }
@@ -96,6 +100,7 @@ type SharedIndexInformer[T any] struct {
 	name                   string
 	stopGrace, verifyEvery time.Duration
 	pageSize               int64
+	maxWatches             int
 	disableWatchList       bool
 	origin                 origin
 	decode                 decoder[T]
@@ -152,9 +157,11 @@ func Project[T Object, V any, L runtime.Object](client Client[L], fn func(T) (V,
 // origin is where the list-watches of an informer get their sources from.
 type origin struct {
 	source     func(namespace string) (source, error)
-	namespaced bool                        // it has one for each namespace
-	references *references                 // what is followed by name; nil: everything is followed
-	resource   schema.GroupVersionResource // zero if it is not known
+	namespaced bool        // it has one for each namespace
+	references *references // what is followed by name; nil: everything is followed
+	// metadata makes the client of a namespace for metadata only, or returns nil; it is set with references.
+	metadata func(namespace string) Client[*List[*metav1.PartialObjectMetadata]]
+	resource schema.GroupVersionResource // zero if it is not known
 }
 
 // only is the origin of an informer of one client.
@@ -176,10 +183,12 @@ func build[T Object, V any](from origin, namespaces []string, opts Options[T],
 		name: cmp.Or(opts.Name, reflect.TypeFor[T]().String()), verifyEvery: opts.VerifyEvery,
 		stopGrace: cmp.Or(opts.StopGrace, 10*time.Second),
 		origin:    from, decode: decode, pageSize: cmp.Or(opts.PageSize, 500), disableWatchList: opts.DisableWatchList,
-		store: newIndexer[V](), weight: &weight[V]{}, health: &health{maxStaleness: opts.MaxStaleness},
+		maxWatches: cmp.Or(opts.MaxWatches, defaultWatches),
+		store:      newIndexer[V](), weight: &weight[V]{}, health: &health{maxStaleness: opts.MaxStaleness},
 		ready: make(chan struct{}, 1), token: make(chan struct{}, 1), stopped: make(chan struct{}),
 	}
 	inf.writer.inf, inf.writer.store, inf.writer.health = inf, inf.store, inf.health
+	inf.writer.named = make(map[string]*namedObjects[V])
 	if opts.DetectMutations {
 		inf.writer.detector = newDetector[V]()
 	}
@@ -201,6 +210,9 @@ func (opts Options[T]) check() (wrong []error) {
 	bad := func(format string, value any) { wrong = append(wrong, fmt.Errorf(format, value)) }
 	if opts.PageSize < 0 {
 		bad("Options.PageSize is %d; it is a number of objects, or zero for the default", opts.PageSize)
+	}
+	if opts.MaxWatches < 0 {
+		bad("Options.MaxWatches is %d; it is a number of objects, or zero for the default", opts.MaxWatches)
 	}
 	if opts.MaxStaleness != 0 && opts.MaxStaleness < 2*time.Minute {
 		bad("Options.MaxStaleness is %s; it is at least two minutes, or zero for any age", opts.MaxStaleness)
@@ -252,7 +264,7 @@ func (inf *SharedIndexInformer[T]) Run(ctx context.Context) error {
 // start starts the informer's goroutines, which end when ctx does.
 func (w *writer[T]) start(ctx context.Context, log klog.Logger) {
 	inf := w.inf
-	w.log, inf.health.log = log, log
+	w.ctx, w.log, inf.health.log = ctx, log, log
 	w.reminder = time.NewTimer(0)
 	w.reminder.Stop()
 	inf.mu.Lock()
@@ -384,8 +396,16 @@ func (inf *SharedIndexInformer[T]) HealthIn(namespace string) Health {
 	inf.health.count(&h)
 	h.Resource = inf.origin.resource
 	h.Bytes = inf.weight.get(inf.store)
+	var last *guide[T]
 	for _, l := range listWatches {
 		h.Queued += l.fifo.len()
+		if g := l.reflector.guide.Load(); g != nil {
+			h.ByMetadata++
+			if g != last { // the objects of a namespace stand next to each other
+				h.Bytes += g.metadata.weight.get(g.metadata.store)
+			}
+			last = g
+		}
 	}
 	inf.store.RLock()
 	defer inf.store.RUnlock()

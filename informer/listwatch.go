@@ -60,6 +60,9 @@ func newListWatch[T any](inf *SharedIndexInformer[T], p part, from source, selec
 		source:   from, pageSize: inf.pageSize, stored: inf.store.stored, relistWanted: make(chan struct{}, 1),
 		purpose: inf.name + " in " + p.id(),
 	}
+	if p.name != "" {
+		l.reflector.news.arrived = make(chan struct{}, 1)
+	}
 	if !inf.disableWatchList && !inf.health.plain.Load() && from.streams() {
 		l.reflector.streamsLeft = streamTries
 	}

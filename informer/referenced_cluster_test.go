@@ -34,7 +34,8 @@ func TestReferencedWithRightsToNamesOnly(t *testing.T) {
 	client, err := NewResource[*corev1.Secret](config, corev1.SchemeGroupVersion.WithResource("secrets"),
 		ResourceOptions{})
 	require.NoError(t, err)
-	secrets, err := NewReferenced(client.In, Options[*corev1.Secret]{})
+	// The metadata of the three names in the namespace is forbidden, so they are watched.
+	secrets, err := NewReferenced(client.In, Options[*corev1.Secret]{MaxWatches: 2})
 	require.NoError(t, err)
 	secrets.NamedBy(func(Key) bool { return true })
 	ctx, cancel := context.WithCancel(t.Context())
@@ -71,7 +72,46 @@ func TestReferencedWithRightsToNamesOnly(t *testing.T) {
 	shows(tls, false)
 	secrets.Relist(metav1.NamespaceAll, nil) // within its rights, too
 	shows(late, true)
+	require.Zero(t, secrets.Health().ByMetadata)
 	require.Equal(t, Live, secrets.HealthIn(late.String()).State)
+	cancel()
+	require.NoError(t, <-stopped)
+}
+
+// With the right to list and watch the namespace its metadata is enough.
+func TestReferencedByMetadata(t *testing.T) {
+	cluster := testcluster.Shared(t)
+	namespace := cluster.Namespace(t)
+	config, err := cluster.ServiceAccount(t.Context(), namespace, rbacv1.PolicyRule{Verbs: []string{"list", "watch"},
+		APIGroups: []string{""}, Resources: []string{"secrets"}})
+	require.NoError(t, err)
+	api := cluster.Client().CoreV1().Secrets(namespace)
+	client, err := NewResource[*corev1.Secret](config, corev1.SchemeGroupVersion.WithResource("secrets"),
+		ResourceOptions{})
+	require.NoError(t, err)
+	secrets, err := NewReferenced(client.In, Options[*corev1.Secret]{MaxWatches: 2})
+	require.NoError(t, err)
+	secrets.NamedBy(func(Key) bool { return true })
+	ctx, cancel := context.WithCancel(t.Context())
+	stopped := make(chan error, 1)
+	go func() { stopped <- secrets.Run(ctx) }()
+	keys := []Key{{Namespace: namespace, Name: "a"}, {Namespace: namespace, Name: "b"},
+		{Namespace: namespace, Name: "c"}}
+	secrets.Recheck(keys...)
+	eventually := func(what string, so func() bool) {
+		t.Helper()
+		require.Eventually(t, so, inTime, 5*time.Millisecond, what)
+	}
+	eventually("known", func() bool { h := secrets.Health(); return h.ByMetadata == 3 && h.Unknown == 0 })
+	a, err := api.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	eventually("created", func() bool { _, exists, err := secrets.Get(keys[0]); return exists && err == nil })
+	a.StringData = map[string]string{"v": "2"}
+	_, err = api.Update(t.Context(), a, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	eventually("updated", func() bool { a, _, _ := secrets.Get(keys[0]); return string(a.Data["v"]) == "2" })
+	require.NoError(t, api.Delete(t.Context(), "a", metav1.DeleteOptions{}))
+	eventually("deleted", func() bool { _, exists, err := secrets.Get(keys[0]); return !exists && err == nil })
 	cancel()
 	require.NoError(t, <-stopped)
 }

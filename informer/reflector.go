@@ -65,6 +65,9 @@ type reflector[T any] struct {
 	wanted atomic.Pointer[metav1.ListOptions] // the selectors of the next list; nothing else is set
 	// relistWanted holds a token while a list is asked for: see [SharedIndexInformer.Relist].
 	relistWanted chan struct{}
+	// guide tells of changes of the one object that is followed, by news. Nil: it is watched.
+	guide atomic.Pointer[guide[T]]
+	news  news
 
 	// The rest belongs to the goroutine of run, and to those that list or watch for it while it waits.
 
@@ -155,7 +158,11 @@ func (r *reflector[T]) listOrWatch(ctx context.Context) error {
 	if r.resourceVersion == "" {
 		return r.list(ctx)
 	}
-	err := r.watch(ctx)
+	follow := r.watch
+	if r.guide.Load() != nil {
+		follow = r.heed
+	}
+	err := follow(ctx)
 	if r.unversioned {
 		r.resourceVersion = ""
 	}
@@ -169,6 +176,9 @@ func (r *reflector[T]) listOrWatch(ctx context.Context) error {
 // has not. If the plain list succeeds, the streaming was at fault. A server that is slow to begin is no failure yet: it
 // may have much to do. A streamed list is a watch, so while no watch is to be had, lists are plain.
 func (r *reflector[T]) list(ctx context.Context) error {
+	if g := r.guide.Load(); g != nil {
+		return r.guidedList(ctx, g)
+	}
 	if r.streamsLeft == 0 || r.doubts >= maxDoubts || r.vain > 0 || r.impatient() {
 		return r.pagedList(ctx)
 	}
@@ -241,6 +251,18 @@ func (r *reflector[T]) complete(resourceVersion string) {
 	if r.failures <= 1 { // else what there is may be no more than this list
 		r.health.following(r.epoch)
 	}
+}
+
+// listsForNameless lets a list follow if the store keeps objects because of a nameless one, and reports whether.
+func (r *reflector[T]) listsForNameless() bool {
+	switch {
+	case r.health.is(withheldSweep):
+		r.resourceVersion = ""
+		return true
+	case uint64(r.health.get().Listed) < r.completed: // the store does not know yet whether it keeps anything
+		r.namelessTimer.Reset(r.namelessPace.Base)
+	}
+	return false
 }
 
 // fails records that a list or watch has failed, or that a watch has ended before its time.

@@ -126,6 +126,13 @@ func (r *Resource[T]) In(namespace string) *Resource[T] {
 	return &in
 }
 
+// onlyMetadata returns the client for the metadata of the same objects.
+func onlyMetadata[T Object](r *Resource[T]) *Resource[*metav1.PartialObjectMetadata] {
+	of := &Resource[*metav1.PartialObjectMetadata]{endpoint: r.endpoint, format: r.format}
+	of.endpoint.metadata, of.format.objects = true, wire.Type{Item: metadataType}
+	return of
+}
+
 // Namespace returns the namespace that the client is for, or NamespaceAll.
 func (r *Resource[T]) Namespace() string { return r.endpoint.namespace }
 

@@ -214,12 +214,8 @@ func (w *watching[T]) run(ctx context.Context) error {
 			w.silentAt = w.silentAt.Add(time.Since(began))
 			w.watchdog.Reset(time.Until(w.silentAt))
 		case <-w.namelessTimer.C:
-			switch {
-			case w.health.is(withheldSweep):
-				w.resourceVersion = ""
+			if w.listsForNameless() {
 				return nil
-			case uint64(w.health.get().Listed) < w.completed: // the store does not know yet whether it keeps anything
-				w.namelessTimer.Reset(w.namelessPace.Base)
 			}
 		case <-relistWanted:
 			w.resourceVersion = ""

@@ -31,8 +31,11 @@ type writer[T any] struct {
 	listeners       []*listener[T]
 	events, repeats []Event[T]
 	detector        *detector[T]
-	// Run sets these two before other goroutines use them. reminder fires when the turn of a key may have come, and
+	// named has the namespaces of objects that are named, of an informer that follows those only.
+	named map[string]*namedObjects[T]
+	// Run sets these before other goroutines use them. ctx ends with Run. reminder fires when the turn of a key may have come, and
 	// only the goroutine that has the writer resets it: see remind.
+	ctx      context.Context
 	log      klog.Logger
 	reminder *time.Timer
 
@@ -80,8 +83,13 @@ func (inf *SharedIndexInformer[T]) writeUnless(ctx context.Context, ended <-chan
 // feed applies to the store what the reflectors have put into the FIFOs, until ctx ends.
 func (inf *SharedIndexInformer[T]) feed(ctx context.Context) {
 	for {
-		if changed := inf.origin.references.take(); len(changed) > 0 {
-			_ = inf.write(func(w *writer[T]) { w.refollow(changed) }) // see below
+		if changed, guided := inf.origin.references.take(); len(changed) > 0 || guided {
+			_ = inf.write(func(w *writer[T]) { // see below
+				w.refollow(changed)
+				if guided {
+					w.followGuides()
+				}
+			})
 		}
 		for _, l := range inf.followed.Load().listWatches {
 			if b, filled := l.fifo.pop(); filled {

@@ -24,7 +24,7 @@ import (
 // time; and once the faults are over, the last run of each site has seen what is true, and the cache follows what is
 // named and nothing else.
 func FuzzReferences(f *testing.F) {
-	for seed := range uint64(8) {
+	for seed := range uint64(16) {
 		random := rand.New(rand.NewPCG(seed, 63))
 		script := make([]byte, 180)
 		for i := range script {
@@ -33,7 +33,12 @@ func FuzzReferences(f *testing.F) {
 		f.Add(script)
 	}
 	f.Fuzz(func(t *testing.T, script []byte) {
-		inRegistry(t, func(r *registry) { (&naive{registry: r}).play(script) })
+		// Most scripts cross the number of watches, up and down.
+		var opts informer.Options[*corev1.Secret]
+		if len(script) > 0 {
+			opts.MaxWatches = int(script[0] % 4)
+		}
+		inRegistryWith(t, opts, func(r *registry) { (&naive{registry: r}).play(script[min(1, len(script)):]) })
 	})
 }
 
@@ -68,7 +73,7 @@ func (n *naive) play(script []byte) {
 	last := map[string]string{}
 	api := n.admin.CoreV1().Secrets("shop")
 	for len(script) >= 3 {
-		op, secret, site, mask := script[0]%13, secrets[script[1]%4], sites[script[1]/4%3], script[2]
+		op, secret, site, mask := script[0]%15, secrets[script[1]%4], sites[script[1]/4%3], script[2]
 		script = script[3:]
 		switch op {
 		case 0, 1, 2, 3: // another set of names
@@ -105,6 +110,15 @@ func (n *naive) play(script []byte) {
 			n.link.CutWatches()
 		case 12:
 			n.link.DelayWatches("secrets", time.Duration(mask%4)*time.Second)
+		case 13: // of the metadata of all
+			n.fail("", []reconciletest.Fault{
+				reconciletest.AnswerWith(apierrors.NewForbidden(corev1.Resource("secrets"), "",
+					errors.New("by the test"))),
+				reconciletest.AnswerWith(apierrors.NewServiceUnavailable("by the test")),
+				reconciletest.Delay(time.Duration(mask)*100*time.Millisecond, 0),
+			}[mask%3])
+		case 14:
+			n.fail("", nil)
 		}
 		if mask%2 == 0 {
 			time.Sleep(time.Duration(mask) * 50 * time.Millisecond)
@@ -114,6 +128,7 @@ func (n *naive) play(script []byte) {
 	for _, s := range secrets {
 		n.fail(s, nil)
 	}
+	n.fail("", nil)
 	n.link.DelayWatches("secrets", 0)
 	time.Sleep(5 * time.Minute)
 	n.check(last, sites)

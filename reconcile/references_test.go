@@ -62,6 +62,11 @@ func secretsOf(m *corev1.ConfigMap) (keys []informer.Key) {
 
 func inRegistry(t *testing.T, fn func(r *registry)) {
 	t.Helper()
+	inRegistryWith(t, informer.Options[*corev1.Secret]{}, fn)
+}
+
+func inRegistryWith(t *testing.T, opts informer.Options[*corev1.Secret], fn func(r *registry)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		server := reconciletest.NewServer(t, reconciletest.Options{Namespaces: []string{"shop", "hidden"}})
 		r := &registry{T: t, admin: kubernetes.NewForConfigOrDie(server.Config()), link: server.Link(),
@@ -77,7 +82,8 @@ func inRegistry(t *testing.T, fn func(r *registry)) {
 		client, err := informer.NewResource[*corev1.Secret](cfg, corev1.SchemeGroupVersion.WithResource("secrets"),
 			informer.ResourceOptions{})
 		require.NoError(t, err)
-		r.secrets, err = informer.NewReferenced(client.In, informer.Options[*corev1.Secret]{Name: "secrets"})
+		opts.Name = "secrets"
+		r.secrets, err = informer.NewReferenced(client.In, opts)
 		require.NoError(t, err)
 		r.Controller, err = reconcile.NewController("registry",
 			reconcile.Func(func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
@@ -137,7 +143,7 @@ func (b byName) RoundTrip(req *http.Request) (*http.Response, error) {
 	b.mu.Lock()
 	fault := b.faults[strings.TrimPrefix(req.URL.Query().Get("fieldSelector"), "metadata.name=")]
 	b.mu.Unlock()
-	if fault != nil {
+	if fault != nil && strings.HasSuffix(req.URL.Path, "/secrets") {
 		return fault(req.Context(), next)
 	}
 	return next()

@@ -1,0 +1,242 @@
+package informer_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/informer"
+)
+
+// shows says that the cache knows an object in the state with that value, or that there is none.
+func (e *estate) shows(name, value string) {
+	e.Helper()
+	s, exists, err := e.secrets.Get(secretKey(name))
+	require.NoError(e, err, name)
+	require.Equal(e, value != "", exists, name)
+	if exists {
+		require.Equal(e, value, string(s.Data["v"]), name)
+	}
+}
+
+// put creates or updates an object.
+func (e *estate) put(name, value string) {
+	api := e.theirs.CoreV1().Secrets("shop")
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string][]byte{"v": []byte(value)}}
+	_, err := api.Update(e.Context(), s, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		_, err = api.Create(e.Context(), s, metav1.CreateOptions{})
+	}
+	require.NoError(e, err)
+}
+
+// requests counts what the cache has requested since the last call: lists by name, and watches of single objects.
+func (e *estate) requests() (lists, watches int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, of := range e.selectors {
+		switch {
+		case strings.HasPrefix(of, "watch metadata.name="):
+			watches++
+		case strings.HasPrefix(of, "metadata.name="):
+			lists++
+		}
+	}
+	e.selectors = nil
+	return lists, watches
+}
+
+var fourNames = []string{"a", "b", "c", "d"}
+
+// nameFour names four objects, of which two exist.
+func (e *estate) nameFour() {
+	e.put("a", "1")
+	e.put("b", "1")
+	e.put("unnamed", "1")
+	for _, name := range fourNames {
+		e.name(secretKey(name), true)
+		synctest.Wait()
+	}
+	time.Sleep(time.Second)
+}
+
+func TestManyNamesAreFollowedByMetadata(t *testing.T) {
+	inEstateWith(t, informer.Options[*corev1.Secret]{MaxWatches: 2, MaxStaleness: 2 * time.Minute}, func(e *estate) {
+		e.nameFour()
+		require.Equal(t, 4, e.secrets.Health().ByMetadata)
+		e.requests()
+		e.put("a", "2")
+		e.put("c", "1")
+		e.put("unnamed", "2")
+		require.NoError(t, e.theirs.CoreV1().Secrets("shop").Delete(t.Context(), "b", metav1.DeleteOptions{}))
+		synctest.Wait()
+		e.shows("a", "2")
+		e.shows("b", "")
+		e.shows("c", "1")
+		e.shows("d", "")
+		require.Equal(t, 2, e.secrets.Len(), "of the others nothing is held")
+		lists, watches := e.requests()
+		require.Equal(t, 3, lists, "one for each change")
+		require.Zero(t, watches)
+
+		// Bookmarks of the metadata are progress of each object.
+		time.Sleep(10 * time.Minute)
+		for _, name := range fourNames {
+			require.NoError(t, e.secrets.Fresh("shop/"+name))
+			require.Less(t, time.Since(e.secrets.HealthIn("shop/"+name).LastProgress), 2*time.Minute)
+		}
+		e.put("unnamed", "3")
+		time.Sleep(2 * time.Minute)
+		last := fmt.Sprint(e.server.Version())
+		require.NoError(t, e.secrets.WaitForResourceVersion(t.Context(), "shop/d", last))
+		lists, watches = e.requests()
+		require.Zero(t, lists+watches, "nothing has changed")
+
+		// With half of the names each is watched again, from where the metadata was.
+		e.server.Compact()
+		for _, name := range []string{"b", "c"} {
+			e.name(secretKey(name), false)
+		}
+		synctest.Wait()
+		require.Equal(t, 2, e.secrets.Health().ByMetadata)
+		e.name(secretKey("d"), false)
+		synctest.Wait()
+		require.Zero(t, e.secrets.Health().ByMetadata)
+		lists, watches = e.requests()
+		require.Zero(t, lists)
+		require.Equal(t, 1, watches, "of the one that is left")
+		e.put("a", "3")
+		synctest.Wait()
+		e.shows("a", "3")
+	})
+}
+
+// Who may not see the metadata of all has watches, until that is allowed.
+func TestMetadataThatIsForbidden(t *testing.T) {
+	var log bytes.Buffer
+	klog.LogToStderr(false)
+	klog.SetOutput(&log)
+	t.Cleanup(func() { klog.LogToStderr(true) })
+	inEstateWith(t, informer.Options[*corev1.Secret]{MaxWatches: 2}, func(e *estate) {
+		e.fail("", apierrors.NewForbidden(corev1.Resource("secrets"), "", errors.New("no Role")))
+		e.nameFour()
+		time.Sleep(time.Minute)
+		require.Zero(t, e.secrets.Health().ByMetadata)
+		require.Equal(t, informer.Live, e.secrets.Health().State)
+		e.put("a", "2")
+		synctest.Wait()
+		e.shows("a", "2")
+		e.shows("c", "")
+		time.Sleep(time.Hour)
+		klog.Flush()
+		require.Equal(t, 1, strings.Count(log.String(), "are watched one by one"), log.String())
+
+		e.fail("", nil)
+		time.Sleep(time.Minute)
+		require.Equal(t, 4, e.secrets.Health().ByMetadata)
+		e.put("c", "1")
+		synctest.Wait()
+		e.shows("c", "1")
+		klog.Flush()
+		require.Equal(t, 1, strings.Count(log.String(), "are followed by the metadata"), log.String())
+	})
+}
+
+// While the metadata cannot be followed, the objects are Stale.
+func TestMetadataThatIsLost(t *testing.T) {
+	inEstateWith(t, informer.Options[*corev1.Secret]{MaxWatches: 2}, func(e *estate) {
+		e.nameFour()
+		e.fail("", apierrors.NewServiceUnavailable("by the test"))
+		e.link.CutWatches()
+		time.Sleep(time.Minute)
+		e.put("a", "2")
+		h := e.secrets.HealthIn("shop/a")
+		require.Equal(t, informer.Stale, h.State)
+		require.ErrorContains(t, h.LastError, "by the test")
+		require.Equal(t, informer.Stale, e.secrets.Health().State)
+		e.server.Compact()
+		e.fail("", nil)
+		time.Sleep(time.Minute)
+		require.Equal(t, informer.Live, e.secrets.HealthIn("shop/a").State)
+		e.shows("a", "2")
+	})
+}
+
+// A cluster that goes back to an older state takes the objects with it.
+func TestMetadataThatGoesBack(t *testing.T) {
+	inEstateWith(t, informer.Options[*corev1.Secret]{MaxWatches: 2}, func(e *estate) {
+		e.nameFour()
+		before := e.server.Version()
+		e.put("a", "2")
+		e.put("c", "1")
+		synctest.Wait()
+		e.server.Restore(before)
+		time.Sleep(5 * time.Minute)
+		e.shows("a", "1")
+		e.shows("b", "1")
+		e.shows("c", "")
+		version := fmt.Sprint(e.server.Version())
+		require.Equal(t, version, e.secrets.ResourceVersion("shop/c"))
+	})
+}
+
+// An object that cannot be taken is not listed again and again.
+func TestMetadataOfAnInvalidObject(t *testing.T) {
+	failing := errors.New("by the test")
+	inEstateWith(t, informer.Options[*corev1.Secret]{MaxWatches: 2,
+		Transform: func(s *corev1.Secret) (*corev1.Secret, error) {
+			if string(s.Data["v"]) == "bad" {
+				return nil, failing
+			}
+			return s, nil
+		}}, func(e *estate) {
+		e.nameFour()
+		e.put("a", "bad")
+		synctest.Wait()
+		require.ErrorIs(t, e.secrets.Invalid(secretKey("a")), failing)
+		time.Sleep(time.Minute)
+		e.requests()
+		for range 5 {
+			e.put("unnamed", fmt.Sprint(e.server.Version()))
+			time.Sleep(2 * time.Minute)
+		}
+		lists, _ := e.requests()
+		require.Zero(t, lists)
+		e.put("a", "good")
+		synctest.Wait()
+		e.shows("a", "good")
+	})
+}
+
+// A client that is no Resource cannot ask for metadata.
+func TestManyNamesOfAClientset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clientset := fake.NewClientset()
+		secrets, err := informer.NewReferenced(clientset.CoreV1().Secrets,
+			informer.Options[*corev1.Secret]{MaxWatches: 1})
+		require.NoError(t, err)
+		secrets.NamedBy(func(informer.Key) bool { return true })
+		go func() { _ = secrets.Run(t.Context()) }()
+		secrets.Recheck(secretKey("a"), secretKey("b"), secretKey("c"))
+		synctest.Wait()
+		require.Zero(t, secrets.Health().ByMetadata)
+		require.Zero(t, secrets.Health().Unknown)
+	})
+}
+
+func TestMaxWatchesIsNotNegative(t *testing.T) {
+	_, err := informer.NewReferenced(fake.NewClientset().CoreV1().Secrets,
+		informer.Options[*corev1.Secret]{MaxWatches: -1})
+	require.ErrorContains(t, err, "MaxWatches is -1")
+}
