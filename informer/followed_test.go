@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/thermostat-go/thermostat/informer"
@@ -29,7 +30,7 @@ func TestAKeyWithoutANameNamesNothing(t *testing.T) {
 // A cache that follows nothing has no list-watch to ask for its state.
 func TestTheStateOfACacheThatFollowsNothing(t *testing.T) {
 	inEstate(t, func(e *estate) {
-		secrets := e.cache(e.server.Config())
+		secrets := e.cache(e.server.Config(), informer.Options[*corev1.Secret]{})
 		require.Equal(t, informer.Listing, secrets.Health().State)
 		ctx, cancel := context.WithCancel(e.Context())
 		stopped := make(chan error, 1)

@@ -87,7 +87,8 @@ func (g *guide[T]) leads() (leads, follows bool) {
 	case Denied, Missing:
 		return false, false
 	case Failed:
-		// Where there is no answer, or one that asks for a later try, requests about single objects would meet the same.
+		// Where there is no answer, or one that asks for a later try, requests about single objects would meet the
+		// same.
 		f := faultOf(h.LastError)
 		return h.Listed == 0 && (f == lost || f == unreachable || f == busy), false
 	}

@@ -33,8 +33,8 @@ type writer[T any] struct {
 	detector        *detector[T]
 	// named has the namespaces of objects that are named, of an informer that follows those only.
 	named map[string]*namedObjects[T]
-	// Run sets these before other goroutines use them. ctx ends with Run. reminder fires when the turn of a key may have come, and
-	// only the goroutine that has the writer resets it: see remind.
+	// Run sets these before other goroutines use them. ctx ends with Run. reminder fires when the turn of a key may
+	// have come, and only the goroutine that has the writer resets it: see remind.
 	ctx      context.Context
 	log      klog.Logger
 	reminder *time.Timer

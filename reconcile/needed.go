@@ -34,7 +34,8 @@ func (c *Controller) needed(list []string, key Key) ([]string, error) {
 }
 
 // awaitCaches lets a key wait for each cache that may not be acted on in one of these namespaces, and no longer for
-// those that it waits for in others. It reports whether the key waits for nothing since then, and is in the queue again.
+// those that it waits for in others. It reports whether the key waits for nothing since then, and is in the queue
+// again.
 func (l *ledger) awaitCaches(key Key, needed []string) (woken bool) {
 	for _, c := range l.caches {
 		for _, namespace := range needed {

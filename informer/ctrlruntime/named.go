@@ -63,8 +63,8 @@ func (n *Named[T]) Cache() *informer.Referenced[T] { return n.cache }
 
 // Get copies the object of a key into obj, which is a T. If the server has no such object, the error is NotFound. A key
 // that has just been named is not known yet: Get waits until it is, until ctx ends, at most 10 seconds. Then, or if the
-// server refuses, the error wraps [informer.ErrNotKnown] and the reason; it wraps [informer.ErrNotNamed] if no object of
-// the manager's cache names the key. Return such an error: the controller tries again.
+// server refuses, the error wraps [informer.ErrNotKnown] and the reason; it wraps [informer.ErrNotNamed] if no object
+// of the manager's cache names the key. Return such an error: the controller tries again.
 func (n *Named[T]) Get(ctx context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
 	into, ok := obj.(T)
 	if !ok {

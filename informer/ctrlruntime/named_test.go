@@ -50,7 +50,8 @@ func secretsOf(m *corev1.ConfigMap) (keys []client.ObjectKey) {
 // newOperator makes an operator for one namespace.
 func newOperator(t testing.TB, cfg *rest.Config, namespace string) (*operator, ctrl.Manager) {
 	twice := true
-	m, err := ctrl.NewManager(cfg, ctrl.Options{Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"},
+	m, err := ctrl.NewManager(cfg, ctrl.Options{
+		Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: &twice},
 		Cache:      cache.Options{DefaultNamespaces: map[string]cache.Config{namespace: {}}}})
 	require.NoError(t, err)
@@ -245,7 +246,8 @@ func TestGetWaitsForTheServer(t *testing.T) {
 func TestGetOfWhatIsForbidden(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.secret("tls", "1")
-		w.fail(reconciletest.AnswerWith(apierrors.NewForbidden(corev1.Resource("secrets"), "tls", errors.New("no Role"))))
+		w.fail(reconciletest.AnswerWith(apierrors.NewForbidden(corev1.Resource("secrets"), "tls",
+			errors.New("no Role"))))
 		w.configMap("site", "tls")
 		time.Sleep(time.Minute)
 		require.Contains(t, w.last("site"), "no Role")
