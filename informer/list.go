@@ -110,7 +110,7 @@ func (r *reflector[T]) receivePage(ctx context.Context, page *listRequest) (list
 			for _, e := range events {
 				// It needs no proof if it is newer than all that the store has been told of, or what the store holds.
 				object, err := meta.Accessor(e.Object)
-				if err != nil || kube.IsNil(e.Object) || !kube.Older(r.newest, object.GetResourceVersion()) &&
+				if err != nil || !kube.Older(r.newest, object.GetResourceVersion()) &&
 					!r.mayPrecede(e, KeyOf(object), object.GetResourceVersion()) {
 					unproven = append(unproven, e)
 				} else if err := r.receiveItem(e); err != nil {

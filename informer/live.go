@@ -172,19 +172,11 @@ func (w *writer[T]) compare(l *listWatch[T], listed map[Key]Version) (found int,
 	if nameless {
 		return found, example // each of those that seem to be missing may be the one
 	}
-	missing := func(key Key) {
+	for row, end := w.rows(l); row < end; row++ {
+		key := w.store.Key(row)
 		if _, exists := listed[key]; !exists && l.has(key) {
 			differs(key)
 		}
-	}
-	if l.name != "" { // there may be many like it
-		if key := (Key{Namespace: l.namespace, Name: l.name}); w.store.stored(key).held {
-			missing(key)
-		}
-		return found, example
-	}
-	for _, key := range w.store.Keys() {
-		missing(key)
 	}
 	return found, example
 }

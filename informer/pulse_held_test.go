@@ -34,6 +34,27 @@ func TestAHeldRequestIsNoStuckGoroutine(t *testing.T) {
 	})
 }
 
+// The time of a request begins anew when the Gate lets it go, however long before that somebody has looked.
+func TestARequestThatWasHeldHasAllOfItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p pulse
+		found := make(chan error, 9)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		p.watch(ctx, "reflector", func(err error) { found <- err })
+		p.does(asking)
+		on := rests(context.WithValue(ctx, pulseKey{}, &p))
+		time.Sleep(10*stuckEvery - time.Second) // a second before the next look
+		on()
+		time.Sleep(stuckAfter)
+		synctest.Wait()
+		require.Empty(t, found)
+		time.Sleep(stuckEvery)
+		synctest.Wait()
+		require.Len(t, found, 1)
+	})
+}
+
 // Each call returns soon, so nothing stands still, however many there are.
 func TestManyCallsOfInvalidAreNotOneCall(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{Transform: func(p *corev1.Pod) (*corev1.Pod, error) {

@@ -193,10 +193,8 @@ func (r *reflector[T]) list(ctx context.Context) error {
 			return err
 		}
 		r.log.V(1).Info("A streamed list is asked for once more", "err", err)
-		if r.pause(ctx, r.relist.After(0)); ctx.Err() != nil {
-			return ctx.Err()
-		}
-		return r.list(ctx)
+		r.pause(ctx, r.relist.After(0))
+		return nil // run asks
 	}
 	plain := r.pagedList(ctx)
 	if plain == nil && !errors.Is(err, errHeldBack) {

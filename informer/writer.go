@@ -417,22 +417,25 @@ func (w *writer[T]) sweep(l *listWatch[T], epoch uint64) {
 // unseenSince returns the rows of a list-watch whose objects no list from that epoch on, or the watch after it, has
 // seen, be it in a state that could not be taken.
 func (w *writer[T]) unseenSince(l *listWatch[T], epoch uint64) (rows []store.Row) {
-	look := func(row store.Row) {
+	for row, end := w.rows(l); row < end; row++ {
 		key := w.store.Key(row)
 		if max(uint64(w.store.Facts(row).epoch), w.store.invalid[key].epoch) < epoch && l.sweeps(key) {
 			rows = append(rows, row)
 		}
 	}
-	if l.name != "" { // it has one object at most, and there may be many like it
-		if row, held := w.store.Find(Key{Namespace: l.namespace, Name: l.name}); held {
-			look(row)
-		}
-		return rows
-	}
-	for row := range store.Row(w.store.Rows()) {
-		look(row)
-	}
 	return rows
+}
+
+// rows returns the first of the rows that may be of a list-watch, and the end of them: all rows, or the one of the
+// object that it follows by name, as many others may do.
+func (w *writer[T]) rows(l *listWatch[T]) (first, end store.Row) {
+	if l.name == "" {
+		return 0, store.Row(w.store.Rows())
+	}
+	if row, held := w.store.Find(Key{Namespace: l.namespace, Name: l.name}); held {
+		return row, row + 1
+	}
+	return 0, 0
 }
 
 // withheld returns why the store keeps what a complete list of that epoch did not contain, or nil if it keeps
