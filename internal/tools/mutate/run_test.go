@@ -38,8 +38,19 @@ func Unused(a int) int { return a + 1 }
 
 import (
 	"net"
+	"os"
 	"testing"
+	"time"
 )
+
+func TestBusy(t *testing.T) {
+	busy, _ := time.ParseDuration(os.Getenv("TOY_IS_BUSY"))
+	for end := time.Now().Add(busy); time.Now().Before(end); {
+	}
+	if Max(1, 2) != 2 {
+		t.Fatal("wrong")
+	}
+}
 
 func TestMax(t *testing.T) {
 	if Max(1, 2) != 2 || Max(2, 1) != 2 {
@@ -145,6 +156,20 @@ func TestAToyPackage(t *testing.T) {
 	for _, m := range c.sample(p) {
 		if before, _ := m.lines(); before != "if a > b {" {
 			t.Errorf("asked for line 6, got %s", before)
+		}
+	}
+
+	// What a busy machine makes slow is not killed by that.
+	t.Setenv("TOY_IS_BUSY", "1s")
+	for _, test := range p.tests {
+		test.took = -900 * time.Millisecond
+	}
+	for _, trial := range p.tried {
+		if trial.result != passed {
+			continue
+		}
+		if o := p.try(t.Context(), trial.mutant, p.meeting(trial.mutant)); o.result != passed {
+			t.Errorf("on a busy machine: %s by %s for %s", o.result, o.by, trial)
 		}
 	}
 
