@@ -47,45 +47,62 @@ func TestTheStateOfACacheThatFollowsNothing(t *testing.T) {
 }
 
 // Objects share what they have in common only if nobody changes them.
-func TestATransformOfNamedObjectsChangesNoOtherObject(t *testing.T) {
-	inEstate(t, func(e *estate) {
-		client, err := informer.NewResource[*corev1.Secret](e.server.Config(),
+func TestATransformChangesNoOtherObject(t *testing.T) {
+	client := func(e *estate) func(string) *informer.Resource[*corev1.Secret] {
+		r, err := informer.NewResource[*corev1.Secret](e.server.Config(),
 			corev1.SchemeGroupVersion.WithResource("secrets"), informer.ResourceOptions{})
-		require.NoError(t, err)
+		require.NoError(e, err)
+		return r.In
+	}
+	type cache = informer.SharedIndexInformer[*corev1.Secret]
+	for name, makeCache := range map[string]func(*estate, informer.Options[*corev1.Secret]) (*cache, error){
+		"New": func(e *estate, opts informer.Options[*corev1.Secret]) (*cache, error) {
+			return informer.New(client(e)("shop"), opts)
+		},
+		"NewNamespaced": func(e *estate, opts informer.Options[*corev1.Secret]) (*cache, error) {
+			return informer.NewNamespaced(client(e), []string{"shop"}, opts)
+		},
+		"NewReferenced": func(e *estate, opts informer.Options[*corev1.Secret]) (*cache, error) {
+			r, err := informer.NewReferenced(client(e), opts)
+			r.NamedBy(func(informer.Key) bool { return true })
+			r.Recheck(secretKey("one"), secretKey("other"))
+			return r.SharedIndexInformer, err
+		},
+	} {
 		for _, changes := range []bool{false, true} {
-			opts := informer.Options[*corev1.Secret]{}
-			if changes {
-				opts.Transform = func(s *corev1.Secret) (*corev1.Secret, error) {
-					s.Labels["name"] = s.Name
-					return s, nil
-				}
-			}
-			secrets, err := informer.NewReferenced(client.In, opts)
-			require.NoError(t, err)
-			secrets.NamedBy(func(informer.Key) bool { return true })
-			ctx, cancel := context.WithCancel(e.Context())
-			stopped := make(chan error, 1)
-			go func() { stopped <- secrets.Run(ctx) }()
-			var held []*corev1.Secret
-			for _, name := range []string{"one", "other"} {
-				key := informer.Key{Namespace: "shop", Name: fmt.Sprint(name, changes)}
-				_, err := e.theirs.CoreV1().Secrets("shop").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
-					Name: key.Name, Labels: map[string]string{"app": "shop"}}}, metav1.CreateOptions{})
-				require.NoError(t, err)
-				secrets.Recheck(key)
-				synctest.Wait()
-				s, exists, err := secrets.Get(key)
-				require.NoError(t, err)
-				require.True(t, exists)
-				held = append(held, s)
-			}
-			if changes {
-				require.Equal(t, []string{"onetrue", "othertrue"}, []string{held[0].Labels["name"], held[1].Labels["name"]})
-			} else {
-				require.Equal(t, reflect.ValueOf(held[0].Labels).Pointer(), reflect.ValueOf(held[1].Labels).Pointer())
-			}
-			cancel()
-			require.NoError(t, <-stopped)
+			t.Run(fmt.Sprintf("%s,changes=%t", name, changes), func(t *testing.T) {
+				inEstate(t, func(e *estate) {
+					opts := informer.Options[*corev1.Secret]{}
+					if changes {
+						opts.Transform = func(s *corev1.Secret) (*corev1.Secret, error) {
+							s.Labels["name"] = s.Name
+							return s, nil
+						}
+					}
+					secrets, err := makeCache(e, opts)
+					require.NoError(e, err)
+					ctx, cancel := context.WithCancel(e.Context())
+					stopped := make(chan error, 1)
+					go func() { stopped <- secrets.Run(ctx) }()
+					var held []map[string]string
+					for _, name := range []string{"one", "other"} {
+						_, err := e.theirs.CoreV1().Secrets("shop").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+							Name: name, Labels: map[string]string{"app": "shop"}}}, metav1.CreateOptions{})
+						require.NoError(e, err)
+						synctest.Wait()
+						s, exists := secrets.Get(secretKey(name))
+						require.True(e, exists)
+						held = append(held, s.Labels)
+					}
+					if changes {
+						require.Equal(e, []string{"one", "other"}, []string{held[0]["name"], held[1]["name"]})
+					} else {
+						require.Equal(e, reflect.ValueOf(held[0]).Pointer(), reflect.ValueOf(held[1]).Pointer())
+					}
+					cancel()
+					require.NoError(e, <-stopped)
+				})
+			})
 		}
-	})
+	}
 }
