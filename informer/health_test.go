@@ -39,3 +39,16 @@ func TestTheRecoveryOfACacheIsLoggedAsLoudlyAsItsLoss(t *testing.T) {
 			slices.Compact(messages))
 	})
 }
+
+// A handler that returns after all does not hide another one that does not.
+func TestEachStuckHandlerIsRemembered(t *testing.T) {
+	var h health
+	var one, other pulse
+	running, stuck := make(chan struct{}), errors.New("one does not return")
+	h.handlerStuck(&one, running, stuck)
+	h.handlerStuck(&other, running, errors.New("the other does not return"))
+	h.handlerStuck(&other, running, nil)
+	var now Health
+	h.count(&now)
+	require.Equal(t, stuck, now.StuckHandler)
+}
