@@ -86,8 +86,9 @@ func TestATransformChangesNoOtherObject(t *testing.T) {
 					go func() { stopped <- secrets.Run(ctx) }()
 					var held []map[string]string
 					for _, name := range []string{"one", "other"} {
-						_, err := e.theirs.CoreV1().Secrets("shop").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
-							Name: name, Labels: map[string]string{"app": "shop"}}}, metav1.CreateOptions{})
+						s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name,
+							Labels: map[string]string{"app": "shop"}}}
+						_, err := e.theirs.CoreV1().Secrets("shop").Create(ctx, s, metav1.CreateOptions{})
 						require.NoError(e, err)
 						synctest.Wait()
 						s, exists := secrets.Get(secretKey(name))

@@ -275,15 +275,18 @@ type namedObjects[T any] struct {
 	watched bool // it has been logged that the guide is of no use
 }
 
+// guides has the namespaces of the objects that are named. It belongs to the writer.
+type guides[T any] map[string]*namedObjects[T]
+
 // countNames counts those that join and leave, after which next is followed, and starts and stops guides. A guide stays
 // until only half of the names are left that it was made for, so that a name that comes and goes changes nothing.
-func (w *writer[T]) countNames(joining, leaving []*listWatch[T], next *followed[T]) {
+func (all guides[T]) countNames(w *writer[T], joining, leaving []*listWatch[T], next *followed[T]) {
 	changed := make(map[string]struct{})
 	count := func(l *listWatch[T], by int) {
-		n := w.named[l.namespace]
+		n := all[l.namespace]
 		if n == nil {
 			n = &namedObjects[T]{}
-			w.named[l.namespace] = n
+			all[l.namespace] = n
 		}
 		n.count += by
 		changed[l.namespace] = struct{}{}
@@ -295,11 +298,11 @@ func (w *writer[T]) countNames(joining, leaving []*listWatch[T], next *followed[
 		count(l, -1)
 	}
 	for namespace := range changed {
-		n := w.named[namespace]
+		n := all[namespace]
 		switch {
 		case n.guide == nil && n.count > w.inf.maxWatches:
 			n.guide = newGuide(w.inf, namespace, next.scope)
-			w.startGuide(n.guide)
+			n.guide.start(w)
 		case n.guide != nil && n.count <= w.inf.maxWatches/2:
 			n.guide.stop()
 			for _, l := range next.listWatches { // those that leave begin no watch
@@ -310,11 +313,11 @@ func (w *writer[T]) countNames(joining, leaving []*listWatch[T], next *followed[
 			n.guide = nil
 		}
 		if n.count == 0 {
-			delete(w.named, namespace)
+			delete(all, namespace)
 		}
 	}
 	for _, l := range joining {
-		if g := w.named[l.namespace].guide; g != nil {
+		if g := all[l.namespace].guide; g != nil {
 			if leads, _ := g.leads(); leads {
 				l.guideBy(g)
 			}
@@ -322,7 +325,7 @@ func (w *writer[T]) countNames(joining, leaving []*listWatch[T], next *followed[
 	}
 }
 
-func (w *writer[T]) startGuide(g *guide[T]) {
+func (g *guide[T]) start(w *writer[T]) {
 	if g == nil {
 		return
 	}
@@ -335,9 +338,9 @@ func (w *writer[T]) startGuide(g *guide[T]) {
 	}
 }
 
-// followGuides lets objects be followed by their guides, or by watches, as the guides are now.
-func (w *writer[T]) followGuides() {
-	for namespace, n := range w.named {
+// follow lets objects be followed by their guides, or by watches, as the guides are now.
+func (all guides[T]) follow(w *writer[T]) {
+	for namespace, n := range all {
 		if n.guide == nil {
 			continue
 		}

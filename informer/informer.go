@@ -188,7 +188,7 @@ func build[T Object, V any](from origin, namespaces []string, opts Options[T],
 		ready: make(chan struct{}, 1), token: make(chan struct{}, 1), stopped: make(chan struct{}),
 	}
 	inf.writer.inf, inf.writer.store, inf.writer.health = inf, inf.store, inf.health
-	inf.writer.named = make(map[string]*namedObjects[V])
+	inf.writer.guides = make(guides[V])
 	if opts.DetectMutations {
 		inf.writer.detector = newDetector[V]()
 	}

@@ -9,6 +9,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/internal/store"
 )
 
 // listWatch is one list-watch and what belongs to it alone. Most informers have one, for whatever the client lists. One
@@ -111,6 +113,18 @@ func (l *listWatch[T]) listAnew(selector metav1.ListOptions) {
 	if cancel := l.restart.Load(); cancel != nil {
 		(*cancel)()
 	}
+}
+
+// rows returns the first of the rows that may be of the list-watch, and the end of them: all rows, or the one of the
+// object that it follows by name, as many others may do.
+func (l *listWatch[T]) rows(in *indexer[T]) (first, end store.Row) {
+	if l.name == "" {
+		return 0, store.Row(in.Rows())
+	}
+	if row, held := in.Find(Key{Namespace: l.namespace, Name: l.name}); held {
+		return row, row + 1
+	}
+	return 0, 0
 }
 
 // sweeps reports whether the object of that key goes if the list-watch has not seen it. Once it has left the scope, an

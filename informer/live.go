@@ -172,7 +172,7 @@ func (w *writer[T]) compare(l *listWatch[T], listed map[Key]Version) (found int,
 	if nameless {
 		return found, example // each of those that seem to be missing may be the one
 	}
-	for row, end := w.rows(l); row < end; row++ {
+	for row, end := l.rows(w.store); row < end; row++ {
 		key := w.store.Key(row)
 		if _, exists := listed[key]; !exists && l.has(key) {
 			differs(key)

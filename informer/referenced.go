@@ -255,7 +255,7 @@ func (w *writer[T]) refollow(changed map[Key]struct{}) {
 	next := *from
 	next.listWatches = without(from.listWatches, leaving)
 	next.listWatches = with(next.listWatches, joining)
-	w.countNames(joining, leaving, &next)
+	w.guides.countNames(w, joining, leaving, &next)
 	_ = w.follow(&next, joining, leaving) // it fails only when Run has ended
 }
 

@@ -31,8 +31,8 @@ type writer[T any] struct {
 	listeners       []*listener[T]
 	events, repeats []Event[T]
 	detector        *detector[T]
-	// named has the namespaces of objects that are named, of an informer that follows those only.
-	named map[string]*namedObjects[T]
+	// guides are empty unless the informer follows only what is named.
+	guides guides[T]
 	// Run sets these before other goroutines use them. ctx ends with Run. reminder fires when the turn of a key may
 	// have come, and only the goroutine that has the writer resets it: see remind.
 	ctx      context.Context
@@ -87,7 +87,7 @@ func (inf *SharedIndexInformer[T]) feed(ctx context.Context) {
 			_ = inf.write(func(w *writer[T]) { // see below
 				w.refollow(changed)
 				if guided {
-					w.followGuides()
+					w.guides.follow(w)
 				}
 			})
 		}
@@ -417,25 +417,13 @@ func (w *writer[T]) sweep(l *listWatch[T], epoch uint64) {
 // unseenSince returns the rows of a list-watch whose objects no list from that epoch on, or the watch after it, has
 // seen, be it in a state that could not be taken.
 func (w *writer[T]) unseenSince(l *listWatch[T], epoch uint64) (rows []store.Row) {
-	for row, end := w.rows(l); row < end; row++ {
+	for row, end := l.rows(w.store); row < end; row++ {
 		key := w.store.Key(row)
 		if max(uint64(w.store.Facts(row).epoch), w.store.invalid[key].epoch) < epoch && l.sweeps(key) {
 			rows = append(rows, row)
 		}
 	}
 	return rows
-}
-
-// rows returns the first of the rows that may be of a list-watch, and the end of them: all rows, or the one of the
-// object that it follows by name, as many others may do.
-func (w *writer[T]) rows(l *listWatch[T]) (first, end store.Row) {
-	if l.name == "" {
-		return 0, store.Row(w.store.Rows())
-	}
-	if row, held := w.store.Find(Key{Namespace: l.namespace, Name: l.name}); held {
-		return row, row + 1
-	}
-	return 0, 0
 }
 
 // withheld returns why the store keeps what a complete list of that epoch did not contain, or nil if it keeps

@@ -156,7 +156,7 @@ func TestAKeyGoesOnWhenTheCacheIsFreshAgain(t *testing.T) {
 		func(key Key, _ status.Wait) { woken = append(woken, key) })
 	pods := &doubtful{still: still{listed: 1}, err: informer.ErrStale}
 	l.cacheOf(pods).learner = &learner{}
-	require.False(t, l.awaitCaches(parent, []string{parent.Namespace}))
+	require.False(t, (&Controller{ledger: l}).awaitCaches(parent, []string{parent.Namespace}))
 	require.True(t, l.park(parent))
 	l.reached(l.caches[0], "")
 	require.Empty(t, woken)

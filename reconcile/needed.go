@@ -36,7 +36,8 @@ func (c *Controller) needed(list []string, key Key) ([]string, error) {
 // awaitCaches lets a key wait for each cache that may not be acted on in one of these namespaces, and no longer for
 // those that it waits for in others. It reports whether the key waits for nothing since then, and is in the queue
 // again.
-func (l *ledger) awaitCaches(key Key, needed []string) (woken bool) {
+func (c *Controller) awaitCaches(key Key, needed []string) (woken bool) {
+	l := c.ledger
 	for _, c := range l.caches {
 		for _, namespace := range needed {
 			if !c.byName && c.Fresh(namespace) != nil {
@@ -46,7 +47,7 @@ func (l *ledger) awaitCaches(key Key, needed []string) (woken bool) {
 				}
 			}
 		}
-		l.awaitNamed(key, c)
+		c.awaitNamed(key, l)
 	}
 	return l.open.Load() > 0 && l.awaitNoLonger(key, func(place object) bool {
 		return !place.cache.byName && !slices.Contains(needed, place.key.Namespace)

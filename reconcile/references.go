@@ -83,7 +83,7 @@ func (c *cache) needs(key, named Key) bool {
 }
 
 // awaitNamed opens a debt for each object that the object of a key names and of which the cache does not know enough.
-func (l *ledger) awaitNamed(key Key, c *cache) {
+func (c *cache) awaitNamed(key Key, l *ledger) {
 	for _, r := range c.references {
 		for _, named := range r.namedBy(key) {
 			if c.Fresh(c.placeOf(named)) != nil {

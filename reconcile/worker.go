@@ -97,7 +97,7 @@ func (w *worker) handle(claim workqueue.Claim[Key]) {
 		claim.Rest(0) // Resume adds the key again
 		return
 	}
-	if w.needed, w.unknown = c.needed(w.needed[:0], key); w.unknown == nil && c.ledger.awaitCaches(key, w.needed) {
+	if w.needed, w.unknown = c.needed(w.needed[:0], key); w.unknown == nil && c.awaitCaches(key, w.needed) {
 		claim.Rest(0) // it needs no more what it has waited for: the ledger has added it again
 		return
 	}
