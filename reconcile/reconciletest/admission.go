@@ -40,8 +40,8 @@ type admission struct {
 	options *metav1.DeleteOptions // of a deletion
 }
 
-// admit returns what asks about a write.
-func (c *call) admit(s *Server, o, old object) *admission {
+// newAdmission makes what asks about a write.
+func newAdmission(s *Server, c *call, o, old object) *admission {
 	return &admission{server: s, call: c, o: o, old: old}
 }
 

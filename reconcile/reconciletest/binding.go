@@ -42,7 +42,7 @@ func (c *call) bind(s *Server) (*http.Response, error) {
 	case len(binding.Labels)+len(binding.Annotations) > 0:
 		return nil, notModelled("labels and annotations of a Binding")
 	}
-	a := c.admit(s, binding, nil)
+	a := newAdmission(s, c, binding, nil)
 	if err := a.unasked(slices.Concat(a.hooks(mutatingConfigurations), a.hooks(validatingConfigurations))); err != nil {
 		return nil, err
 	}

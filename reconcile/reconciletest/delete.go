@@ -195,7 +195,7 @@ func (c *call) admitDeletion(s *Server, live object, opts *metav1.DeleteOptions)
 			return err
 		}
 	}
-	a := c.admit(s, nil, live)
+	a := newAdmission(s, c, nil, live)
 	a.options = opts
 	if err := a.mutate(); err != nil {
 		return err

@@ -46,7 +46,7 @@ func (s *Server) createObject(c *call) (runtime.Object, error) {
 	if err := s.admitNamespace(c, o); err != nil {
 		return nil, err
 	}
-	if err := c.admit(s, o, nil).mutate(); err != nil {
+	if err := newAdmission(s, c, o, nil).mutate(); err != nil {
 		return nil, err
 	}
 	// A name that the server has made up may be taken; it then makes up another.
@@ -132,7 +132,7 @@ func (c *call) admitCreation(s *Server, o object) error {
 			return err
 		}
 	}
-	return c.admit(s, o, nil).validate()
+	return newAdmission(s, c, o, nil).validate()
 }
 
 // now is the time as objects have it, in whole seconds.
@@ -272,7 +272,7 @@ func (s *Server) modify(c *call, create bool, change func(live object) (object, 
 		}
 		o, err := change(live)
 		if err == nil {
-			err = c.admit(s, o, live).mutate()
+			err = newAdmission(s, c, o, live).mutate()
 		}
 		if err != nil {
 			return nil, false, err
@@ -355,7 +355,7 @@ func (s *Server) replace(c *call, live, o object) (object, error) {
 	if errs = append(errs, c.resource.validate(o, live)...); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(c.resource.gvk().GroupKind(), c.Name, errs)
 	}
-	if err := c.admit(s, o, live).validate(); err != nil {
+	if err := newAdmission(s, c, o, live).validate(); err != nil {
 		return nil, err
 	}
 
