@@ -168,9 +168,9 @@ func (l *listWatch[T]) guideBy(g *guide[T]) {
 	}
 }
 
-// heed waits, instead of watching, until the guide of the object tells that it has changed, or that there is none any
-// more.
-func (r *reflector[T]) heed(ctx context.Context) error {
+// lead waits, instead of watching, until the guide tells that the reflector's object has changed, or until the object
+// has no guide any more.
+func (g *guide[T]) lead(ctx context.Context, r *reflector[T]) error {
 	r.failures, r.vain, r.lost = 0, 0, false
 	r.health.following(r.completed)
 	for r.guide.Load() != nil {
@@ -203,8 +203,8 @@ func (r *reflector[T]) heed(ctx context.Context) error {
 	return nil
 }
 
-// guidedList lists an object that has a guide, when it is its turn.
-func (r *reflector[T]) guidedList(ctx context.Context, g *guide[T]) error {
+// list lists the reflector's object when it is its turn.
+func (g *guide[T]) list(ctx context.Context, r *reflector[T]) error {
 	r.pulse.does(resting)
 	select {
 	case g.turns <- struct{}{}:

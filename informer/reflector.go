@@ -91,11 +91,11 @@ type reflector[T any] struct {
 	// garbledAt is the version after which the watch brought something that could not be decoded.
 	garbledAt string
 	// failures counts the watches in a row that have failed or ended soon, and vain the lists that were complete
-	// meanwhile. failingSince is when a list or watch failed first since a list was complete, or a watch brought
+	// meanwhile. failing says when a list or watch failed first since a list was complete, or a watch brought
 	// something or ended in its time; zero: none has.
 	failures, vain int
-	failingSince   time.Time
-	listedAt       time.Time // when the latest list was complete
+	failing
+	listedAt time.Time // when the latest list was complete
 	// mutes counts the watches in a row that were answered and then silent for too long, and unanswered the failures in
 	// a row of [watching.checkVersion].
 	mutes, unanswered int
@@ -120,7 +120,7 @@ type stored struct {
 // run begins with a list, and returns when ctx has ended. It may be called again then.
 func (r *reflector[T]) run(ctx context.Context) {
 	r.resourceVersion, r.completed = "", 0
-	r.failures, r.vain, r.failingSince = 0, 0, time.Time{}
+	r.failures, r.vain, r.failing = 0, 0, failing{}
 	r.health.begins()
 	r.reconnect = lifecycle.Backoff{Base: 50 * time.Millisecond, Cap: 30 * time.Second, Purpose: r.purpose}
 	r.relist = lifecycle.Backoff{Base: 800 * time.Millisecond, Cap: 30 * time.Second, Costly: true, Purpose: r.purpose}
@@ -158,11 +158,12 @@ func (r *reflector[T]) listOrWatch(ctx context.Context) error {
 	if r.resourceVersion == "" {
 		return r.list(ctx)
 	}
-	follow := r.watch
-	if r.guide.Load() != nil {
-		follow = r.heed
+	var err error
+	if g := r.guide.Load(); g != nil {
+		err = g.lead(ctx, r)
+	} else {
+		err = r.watch(ctx)
 	}
-	err := follow(ctx)
 	if r.unversioned {
 		r.resourceVersion = ""
 	}
@@ -177,7 +178,7 @@ func (r *reflector[T]) listOrWatch(ctx context.Context) error {
 // may have much to do. A streamed list is a watch, so while no watch is to be had, lists are plain.
 func (r *reflector[T]) list(ctx context.Context) error {
 	if g := r.guide.Load(); g != nil {
-		return r.guidedList(ctx, g)
+		return g.list(ctx, r)
 	}
 	if r.streamsLeft == 0 || r.doubts >= maxDoubts || r.vain > 0 || r.impatient() {
 		return r.pagedList(ctx)
@@ -241,7 +242,7 @@ func (r *reflector[T]) complete(resourceVersion string) {
 	r.fifo.arrived(time.Now())
 	r.fifo.listed(r.epoch, resourceVersion, !r.nameless)
 	r.resourceVersion, r.newest = resourceVersion, resourceVersion
-	r.completed, r.doubts, r.mutes, r.failingSince = r.epoch, 0, 0, time.Time{}
+	r.completed, r.doubts, r.mutes, r.failing = r.epoch, 0, 0, failing{}
 	r.listedAt = time.Now()
 	if r.failures > 0 {
 		r.vain++
@@ -263,17 +264,18 @@ func (r *reflector[T]) listsForNameless() bool {
 	return false
 }
 
+// failing is since when lists or watches have failed; zero: they have not.
+type failing struct{ since time.Time }
+
 // fails records that a list or watch has failed, or that a watch has ended before its time.
-func (r *reflector[T]) fails() {
-	if r.failingSince.IsZero() {
-		r.failingSince = time.Now()
+func (f *failing) fails() {
+	if f.since.IsZero() {
+		f.since = time.Now()
 	}
 }
 
 // impatient reports whether lists or watches have failed for long.
-func (r *reflector[T]) impatient() bool {
-	return !r.failingSince.IsZero() && time.Since(r.failingSince) >= patience
-}
+func (f *failing) impatient() bool { return !f.since.IsZero() && time.Since(f.since) >= patience }
 
 // goesBack reports whether a version is older than one that the store has had. The store does not follow there easily:
 // objects that a controller has seen deleted would exist again, and it would act on them.

@@ -284,7 +284,7 @@ func (w *watching[T]) received(events []wire.Event) error {
 		w.expect(streamGoesOn)
 		return nil
 	}
-	w.failingSince = time.Time{}
+	w.failing = failing{}
 	switch {
 	case listing: // the streamed list is complete
 		w.proven.Reset(longLived)
@@ -329,7 +329,7 @@ func (w *watching[T]) ended(err error) error {
 	w.lost = !inTime || !w.checked
 	w.mutes = 0
 	if inTime {
-		w.failingSince = time.Time{}
+		w.failing = failing{}
 	} else {
 		w.fails()
 	}
