@@ -256,10 +256,8 @@ func (w *worker) checkPace(r *run, took time.Duration) {
 	}
 	w.ledger.once.do("pace", func() {
 		r.Log().Info("A run has spent most of its time before its requests, and not in them. If Reconcile itself is "+
-			"not "+
-			"slow, its client has a client-side limit: client-go sets one of 5 requests a second, unless the "+
-			"rest.Config "+
-			"has a QPS; reconcile.ClientConfig sets none", "took", took, "before", seen.BeforeRequests,
+			"not slow, its client has a client-side limit: client-go sets one of 5 requests a second, unless the "+
+			"rest.Config has a QPS; reconcile.ClientConfig sets none", "took", took, "before", seen.BeforeRequests,
 			"requests", seen.Requests)
 	})
 }
