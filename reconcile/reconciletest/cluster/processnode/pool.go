@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -112,11 +111,7 @@ var nodeName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?$`)
 // what it did and returns an error; after that ctx has no meaning for the pool. On systems other than Linux the error
 // is [errors.ErrUnsupported].
 func Start(ctx context.Context, c *cluster.Cluster, o Options) (*Pool, error) {
-	if runtime.GOOS != "linux" {
-		return nil, fmt.Errorf("start a pool of nodes that run processes on %s: only Linux gives each pod an address "+
-			"of its own: %w", runtime.GOOS, errors.ErrUnsupported)
-	}
-	if err := o.complete(); err != nil {
+	if err := errors.Join(givesAddresses(), o.complete()); err != nil {
 		return nil, fmt.Errorf("start a pool of nodes: %w", err)
 	}
 	p := &Pool{
