@@ -96,6 +96,6 @@
 //
 // pool.go (Options, Start), image.go, node.go (the Node object, Stop), watch.go, schedule.go (which node), pod.go (one
 // pod's life), report.go (its status), container.go (one process after the other), command.go and mount.go (how it is
-// started), probe.go, volume.go and claim.go (its files), address.go, network.go, unsupported.go, fault.go, kubelet.go
-// (logs), event.go.
+// started), probe.go, volume.go and claim.go (its files), address.go, system_linux.go, system_other.go, network.go,
+// unsupported.go, fault.go, kubelet.go (logs), event.go.
 package processnode
