@@ -6,15 +6,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
-	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -68,34 +65,31 @@ func testExactly(t *testing.T, cfg *rest.Config, namespace string) {
 		require.Empty(t, none.Data, "a configuration without the field wants no entry")
 	})
 	t.Run("list", func(t *testing.T) {
-		deployments := client.AppsV1().Deployments(namespace)
-		labels := map[string]string{"app": "exact"}
+		templates := client.CoreV1().PodTemplates(namespace) // nobody else writes to them
 		container := func(name string) *corev1ac.ContainerApplyConfiguration {
 			return corev1ac.Container().WithName(name).WithImage("none").WithArgs("x", "y")
 		}
-		config := appsv1ac.Deployment("exact", namespace).WithSpec(appsv1ac.DeploymentSpec().WithReplicas(0).
-			WithSelector(metav1ac.LabelSelector().WithMatchLabels(labels)).
-			WithTemplate(corev1ac.PodTemplateSpec().WithLabels(labels).
-				WithSpec(corev1ac.PodSpec().WithContainers(container("b"), container("d")))))
-		o, err := objects.Apply(t.Context(), deployments.Apply, config, forced)
+		config := corev1ac.PodTemplate("exact", namespace).WithTemplate(corev1ac.PodTemplateSpec().
+			WithSpec(corev1ac.PodSpec().WithContainers(container("b"), container("d"))))
+		o, err := objects.Apply(t.Context(), templates.Apply, config, forced)
 		require.NoError(t, err)
-		_, err = deployments.Patch(t.Context(), "exact", types.StrategicMergePatchType, []byte(
-			`{"spec":{"template":{"spec":{"containers":[{"name":"a","image":"none"},{"name":"c","image":"none"},`+
-				`{"name":"b","env":[{"name":"theirs","value":"x"}]}]}}}}`), metav1.PatchOptions{FieldManager: "them"})
+		_, err = templates.Patch(t.Context(), "exact", types.StrategicMergePatchType, []byte(
+			`{"template":{"spec":{"containers":[{"name":"a","image":"none"},{"name":"c","image":"none"},`+
+				`{"name":"b","env":[{"name":"theirs","value":"x"}]}]}}}`), metav1.PatchOptions{FieldManager: "them"})
 		require.NoError(t, err)
-		seen, err := deployments.Get(t.Context(), "exact", metav1.GetOptions{})
+		seen, err := templates.Get(t.Context(), "exact", metav1.GetOptions{})
 		require.NoError(t, err)
-		require.Len(t, seen.Spec.Template.Spec.Containers, 4)
-		const containers = ".spec.template.spec.containers"
-		exact, err := objects.Exactly(t.Context(), deployments, seen, config, containers)
+		require.Len(t, seen.Template.Spec.Containers, 4)
+		const containers = ".template.spec.containers"
+		exact, err := objects.Exactly(t.Context(), templates, seen, config, containers)
 		require.NoError(t, err)
 		require.Equal(t, []string{"b", "d"}, containersOf(exact))
-		require.Len(t, exact.Spec.Template.Spec.Containers[0].Env, 1, "what is in an entry is not compared")
+		require.Len(t, exact.Template.Spec.Containers[0].Env, 1, "what is in an entry is not compared")
 		require.Equal(t, o.UID, exact.UID)
 
 		// What was not applied cannot be told from what others have added.
-		config.Spec.Template.Spec.Containers[1].WithImage("other")
-		_, err = objects.Exactly(t.Context(), deployments, seen, config, containers)
+		config.Template.Spec.Containers[1].WithImage("other")
+		_, err = objects.Exactly(t.Context(), templates, seen, config, containers)
 		require.ErrorContains(t, err, "Exactly: "+containers+" of "+namespace+"/exact does not have element 1 of the "+
 			"configuration as it is there: apply it first")
 	})
@@ -177,8 +171,8 @@ func withData(o *corev1.ConfigMap, key, value string) *corev1.ConfigMap {
 	return o
 }
 
-func containersOf(d *appsv1.Deployment) (names []string) {
-	for _, c := range d.Spec.Template.Spec.Containers {
+func containersOf(p *corev1.PodTemplate) (names []string) {
+	for _, c := range p.Template.Spec.Containers {
 		names = append(names, c.Name)
 	}
 	return names
