@@ -147,20 +147,21 @@ func (r *release) prepare() error {
 	if err := r.load(); err != nil {
 		return err
 	}
-	var err error
-	if r.scratch, err = os.MkdirTemp("", "release"); err != nil {
-		return err
-	}
-	defer os.RemoveAll(r.scratch)
 	for _, m := range r.modules[1:] {
 		for _, other := range r.modules {
 			if requires(m, other) == "" {
 				continue
 			}
-			if _, err := r.command(m.folder, "go", "mod", "edit",
-				"-require="+other.file.Module.Mod.Path+"@"+r.version); err != nil {
+			if err := m.file.AddRequire(other.file.Module.Mod.Path, r.version); err != nil {
 				return err
 			}
+		}
+		text, err := m.file.Format()
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(r.dir, m.folder, "go.mod"), text, 0o644); err != nil {
+			return err
 		}
 	}
 	return nil

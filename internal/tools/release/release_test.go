@@ -175,3 +175,20 @@ func TestVersionsFollowEachOther(t *testing.T) {
 	_, err = attempt(t, dir, "v0.2.2")
 	require.ErrorContains(t, err, "nested.N: changed from func() to func(int)")
 }
+
+func TestPrepareWritesTheVersionIntoEachModule(t *testing.T) {
+	dir := repository(t)
+	files := []string{"nested/go.mod", "examples/copied/go.mod"} // the second has no replace directive
+	for _, file := range files {
+		replace(t, dir, file, "require example.com/m v0.1.0", "require example.com/m v0.0.0")
+	}
+	commit(t, dir)
+	r := release{dir: dir, version: "v0.1.0", out: os.Stdout}
+	require.NoError(t, r.prepare())
+	for _, file := range files {
+		text, err := os.ReadFile(filepath.Join(dir, file))
+		require.NoError(t, err)
+		require.Contains(t, string(text), "require example.com/m v0.1.0\n", file)
+	}
+	require.Equal(t, "M examples/copied/go.mod\n M nested/go.mod", strings.TrimSpace(git(t, dir, "status", "--short")))
+}
