@@ -7,7 +7,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+
+	"golang.org/x/mod/modfile"
 )
 
 // check is one thing that has to be in order. It returns what there is to say.
@@ -146,9 +149,26 @@ const allowed = "Apache-2.0,MIT,BSD-2-Clause,BSD-3-Clause,ISC"
 // licences: of all that is linked.
 func (r *release) licences() (string, error) {
 	return r.each("all of "+allowed, func(m module) error {
+		if flags, err := r.flags(m); flags != "" || err != nil { // which go-licenses cannot work with
+			return errors.Join(err, r.requiresNoMore(m))
+		}
 		_, err := r.tool(m.folder, "go-licenses", "check", "./...", "--allowed_licenses="+allowed)
 		return err
 	})
+}
+
+// requiresNoMore returns an error for what a module requires and the root does not.
+func (r *release) requiresNoMore(m module) (err error) {
+	root := r.modules[0]
+	for _, require := range m.file.Require {
+		path := require.Mod.Path
+		has := func(r *modfile.Require) bool { return r.Mod.Path == path }
+		if path != root.file.Module.Mod.Path && !slices.ContainsFunc(root.file.Require, has) {
+			err = errors.Join(err, fmt.Errorf("%s requires %s, and the root does not: look at its licence, and give "+
+				"the root what it needs", m.folder, path))
+		}
+	}
+	return err
 }
 
 // sbom writes the components of each module below .build.

@@ -192,3 +192,22 @@ func TestPrepareWritesTheVersionIntoEachModule(t *testing.T) {
 	}
 	require.Equal(t, "M examples/copied/go.mod\n M nested/go.mod", strings.TrimSpace(git(t, dir, "status", "--short")))
 }
+
+// go-licenses cannot look at a module without a replace directive: what it requires is looked at with the root.
+func TestWhatIsCopiedRequiresNoMoreThanTheRoot(t *testing.T) {
+	dir := repository(t)
+	judge := func() error {
+		r := release{dir: dir, version: "v0.1.0", scratch: t.TempDir()}
+		require.NoError(t, r.load())
+		for _, m := range r.modules {
+			if m.folder == "examples/copied" {
+				return r.requiresNoMore(m)
+			}
+		}
+		return nil
+	}
+	require.NoError(t, judge())
+	replace(t, dir, "examples/copied/go.mod", "require example.com/m v0.1.0",
+		"require example.com/m v0.1.0\n\nrequire example.com/other v1.0.0")
+	require.ErrorContains(t, judge(), "examples/copied requires example.com/other, and the root does not")
+}
