@@ -34,6 +34,9 @@ type operator struct {
 	client  client.Client
 	secrets *ctrlruntime.Named[*corev1.Secret]
 
+	// slow is called with what is asked which Secrets it names.
+	slow func(*corev1.ConfigMap)
+
 	mu   sync.Mutex
 	saw  map[string][]string // what each run of a ConfigMap has seen; guarded by mu
 	runs int
@@ -55,11 +58,15 @@ func newOperator(t testing.TB, cfg *rest.Config, namespace string) (*operator, c
 		Controller: config.Controller{SkipNameValidation: &twice},
 		Cache:      cache.Options{DefaultNamespaces: map[string]cache.Config{namespace: {}}}})
 	require.NoError(t, err)
-	o := &operator{client: m.GetClient(), saw: map[string][]string{}}
+	o := &operator{client: m.GetClient(), saw: map[string][]string{}, slow: func(*corev1.ConfigMap) {}}
 	o.secrets, err = ctrlruntime.New(m, corev1.SchemeGroupVersion.WithResource("secrets"),
 		informer.Options[*corev1.Secret]{})
 	require.NoError(t, err)
-	changes, err := ctrlruntime.References(t.Context(), m, o.secrets, &corev1.ConfigMap{}, secretsOf)
+	changes, err := ctrlruntime.References(t.Context(), m, o.secrets, &corev1.ConfigMap{},
+		func(m *corev1.ConfigMap) []client.ObjectKey {
+			o.slow(m)
+			return secretsOf(m)
+		})
 	require.NoError(t, err)
 	require.NoError(t, ctrl.NewControllerManagedBy(m).For(&corev1.ConfigMap{}).WatchesRawSource(changes).Complete(o))
 	return o, m
@@ -228,6 +235,26 @@ func TestTwoNameOne(t *testing.T) {
 		w.secret("tls", "2")
 		require.Equal(t, "tls=2", w.last("b"))
 		require.Equal(t, "", w.last("a"))
+	})
+}
+
+// An object is reconciled before it is known which Secret it names, and the Secret changes in between.
+func TestNamedLate(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.slow = func(m *corev1.ConfigMap) {
+			if m.Name == "b" {
+				time.Sleep(5 * time.Second)
+			}
+		}
+		w.secret("tls", "1")
+		w.configMap("a", "tls")
+		w.configMap("b", "tls")
+		require.Equal(t, "tls=1", w.last("b"))
+		w.secret("tls", "2")
+		require.Equal(t, "tls=2", w.last("a"))
+		require.Equal(t, "tls=1", w.last("b"))
+		time.Sleep(5 * time.Second)
+		require.Equal(t, "tls=2", w.last("b"))
 	})
 }
 

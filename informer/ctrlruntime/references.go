@@ -19,8 +19,8 @@ import (
 
 // References lets the objects of R's kind that are in the manager's cache name objects of a [Named]. names returns the
 // keys that an object names; one without a name names nothing. It must be quick, and must not change the object. The
-// source that References returns enqueues, when a named object changes, the objects that name it: give it to one
-// controller, by WatchesRawSource.
+// source that References returns enqueues, when a named object changes, the objects that name it, and an object when it
+// names others than before: give it to one controller, by WatchesRawSource.
 //
 // Call References before the manager starts. It returns the errors of the cache's GetInformer.
 func References[R client.Object, T informer.Object](ctx context.Context, m manager.Manager, to *Named[T], example R,
@@ -48,7 +48,11 @@ func References[R client.Object, T informer.Object](ctx context.Context, m manag
 				}
 			}
 		}
-		to.cache.Recheck(refs.set(client.ObjectKeyFromObject(o), keys)...)
+		referrer := client.ObjectKeyFromObject(o)
+		if changed := refs.set(referrer, keys); len(changed) > 0 {
+			to.cache.Recheck(changed...)
+			refs.enqueue(referrer)
+		}
 	}
 	_, err = from.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { set(o, true) },
@@ -58,8 +62,7 @@ func References[R client.Object, T informer.Object](ctx context.Context, m manag
 	if err != nil {
 		return nil, fmt.Errorf("References of %T: %w", example, err)
 	}
-	return source.Func(func(ctx context.Context,
-		queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	return source.Func(func(ctx context.Context, queue requests) error {
 		registration, err := to.cache.AddHandler(func(e informer.Event[T]) {
 			for _, key := range refs.referrers(e.Key) {
 				queue.Add(reconcile.Request{NamespacedName: key})
@@ -68,7 +71,11 @@ func References[R client.Object, T informer.Object](ctx context.Context, m manag
 		if err != nil {
 			return err
 		}
-		context.AfterFunc(ctx, func() { _ = registration.Remove(ctx) }) // nothing waits for the last call
+		refs.feed(queue)
+		context.AfterFunc(ctx, func() {
+			refs.feedNoMore(queue)
+			_ = registration.Remove(ctx) // nothing waits for the last call
+		})
 		return nil
 	}), nil
 }
@@ -79,7 +86,12 @@ type references struct {
 	// Guarded by mu.
 	of map[client.ObjectKey][]informer.Key
 	by map[informer.Key]map[client.ObjectKey]struct{}
+	// Guarded by mu: those of the sources that have been started.
+	queues []requests
 }
+
+// requests is the queue of a controller.
+type requests = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // set says what an object names from now on. It returns the keys that were named or are.
 func (r *references) set(referrer client.ObjectKey, keys []informer.Key) (changed []informer.Key) {
@@ -119,4 +131,27 @@ func (r *references) referrers(key informer.Key) (keys []client.ObjectKey) {
 		keys = append(keys, referrer)
 	}
 	return keys
+}
+
+// enqueue lets the controllers look at an object again that has begun to name another one. They may have done so before
+// it was known what the object names: what changed between the two would have been told to nobody.
+func (r *references) enqueue(referrer client.ObjectKey) {
+	r.mu.Lock()
+	queues := slices.Clone(r.queues)
+	r.mu.Unlock()
+	for _, queue := range queues {
+		queue.Add(reconcile.Request{NamespacedName: referrer})
+	}
+}
+
+func (r *references) feed(queue requests) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.queues = append(r.queues, queue)
+}
+
+func (r *references) feedNoMore(queue requests) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.queues = slices.DeleteFunc(r.queues, func(other requests) bool { return other == queue })
 }
