@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -31,8 +32,8 @@ type Named[T informer.Object] struct {
 
 var _ client.Reader = &Named[informer.Object]{}
 
-// New makes a cache of the objects of a resource that are named, and adds it to the manager, which starts it, before
-// any controller and whether or not the manager leads. It returns the errors of [informer.NewResource] and
+// New makes a cache of the objects of a resource that are named, and adds it to the manager, which starts it before any
+// controller, whether or not the manager leads, and stops it after them. It returns the errors of [informer.NewResource] and
 // [informer.NewReferenced], and of the manager's Add.
 func New[T informer.Object](m manager.Manager, gvr schema.GroupVersionResource, opts informer.Options[T]) (*Named[T],
 	error) {
@@ -49,14 +50,17 @@ func New[T informer.Object](m manager.Manager, gvr schema.GroupVersionResource, 
 	if err != nil {
 		return nil, err
 	}
-	return n, m.Add(runnable(n.cache.Run))
+	return n, m.Add(runnable{n.cache.Run, m.GetCache()})
 }
 
-// runnable is a function that the manager runs whether or not it leads.
-type runnable func(context.Context) error
+// runnable is a function that the manager runs as long as its own cache. It knows such a runnable by GetCache.
+type runnable struct {
+	run  func(context.Context) error
+	with cache.Cache
+}
 
-func (r runnable) Start(ctx context.Context) error { return r(ctx) }
-func (r runnable) NeedLeaderElection() bool        { return false }
+func (r runnable) Start(ctx context.Context) error { return r.run(ctx) }
+func (r runnable) GetCache() cache.Cache           { return r.with }
 
 // Cache returns the cache itself, for its Health, and for handlers.
 func (n *Named[T]) Cache() *informer.Referenced[T] { return n.cache }

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/thermostat-go/thermostat/informer"
@@ -129,7 +130,9 @@ func (o *operator) ran() int {
 type world struct {
 	*testing.T
 	*operator
-	api kubernetes.Interface
+	api     kubernetes.Interface
+	manager ctrl.Manager
+	stop    context.CancelFunc
 
 	mu    sync.Mutex
 	fault reconciletest.Fault // guarded by mu
@@ -156,14 +159,14 @@ func inWorld(t *testing.T, fn func(w *world)) {
 		w := &world{T: t, api: kubernetes.NewForConfigOrDie(server.Config())}
 		cfg := rest.CopyConfig(server.Config())
 		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return faulty{w, next} })
-		var m ctrl.Manager
-		w.operator, m = newOperator(t, cfg, "shop")
-		ctx, cancel := context.WithCancel(t.Context())
+		w.operator, w.manager = newOperator(t, cfg, "shop")
+		var ctx context.Context
+		ctx, w.stop = context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- m.Start(ctx) }()
+		go func() { ended <- w.manager.Start(ctx) }()
 		synctest.Wait()
 		fn(w)
-		cancel()
+		w.stop()
 		require.NoError(t, <-ended)
 	})
 }
@@ -319,5 +322,25 @@ func TestGetCopies(t *testing.T) {
 		s.Data["v"][0] = 'x'
 		require.NoError(t, w.secrets.Get(w.Context(), key, &s))
 		require.Equal(t, "1", string(s.Data["v"]))
+	})
+}
+
+// What the manager runs is told to stop first, and may still read meanwhile.
+func TestNamedIsStoppedLast(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.secret("tls", "1")
+		w.configMap("site", "tls")
+		fresh := make(chan error, 1)
+		require.NoError(t, w.manager.Add(manager.RunnableFunc(func(ctx context.Context) error {
+			<-ctx.Done()
+			time.Sleep(5 * time.Second)
+			fresh <- w.secrets.Cache().Fresh("shop/tls")
+			return nil
+		})))
+		synctest.Wait()
+		w.stop()
+		require.NoError(t, <-fresh)
+		time.Sleep(10 * time.Second)
+		require.ErrorIs(t, w.secrets.Cache().Fresh("shop/tls"), informer.ErrStopped)
 	})
 }
