@@ -21,6 +21,8 @@ const (
 	// spreadEvery is the least time between two comparisons of all objects with their guide. Bookmarks of the guide's
 	// watch come about once a minute.
 	spreadEvery = 15 * time.Second
+	// leadsInTrouble is how long a guide leads on whose metadata cannot be followed. Then watches may do better.
+	leadsInTrouble = time.Minute
 )
 
 // guide stands in for the watches of single objects where many objects of a namespace are named. It follows the
@@ -42,6 +44,7 @@ type guide[T any] struct {
 	metadata  *SharedIndexInformer[struct{}]
 	turns     chan struct{} // has room for maxGuided
 	stop      context.CancelFunc
+	again     *time.Timer // lets the informer look at the guide again
 
 	// The rest belongs to the goroutine of metadata's store. newest is the version that it has reached, and spreadAt
 	// when that was last spread.
@@ -69,13 +72,15 @@ func newGuide[T any](inf *SharedIndexInformer[T], namespace string, scope Scope)
 	if err != nil {
 		return nil
 	}
-	g.health().moved = func() { inf.origin.references.look() }
+	g.health().moved = inf.origin.references.look
+	g.again = time.AfterFunc(leadsInTrouble, inf.origin.references.look)
 	return g
 }
 
 func (g *guide[T]) health() *listWatchHealth { return g.metadata.followed.Load().listWatches[0].health }
 
-// leads reports whether new objects of the namespace need no watch, and follows whether the metadata is complete.
+// leads reports whether new objects of the namespace need no watch, and follows whether the metadata is complete. If the
+// answer changes with time alone, the informer looks again then.
 func (g *guide[T]) leads() (leads, follows bool) {
 	if g == nil {
 		return false, false
@@ -86,13 +91,27 @@ func (g *guide[T]) leads() (leads, follows bool) {
 		return true, true
 	case Denied, Missing:
 		return false, false
-	case Failed:
-		// Where there is no answer, or one that asks for a later try, requests about single objects would meet the
-		// same.
-		f := faultOf(h.LastError)
-		return h.Listed == 0 && (f == lost || f == unreachable || f == busy), false
+	case Stale, Failed:
+		left := time.Until(h.Since.Add(bearable(h)))
+		if left <= 0 {
+			return false, false
+		}
+		g.again.Reset(left)
 	}
 	return true, false
+}
+
+// bearable says how long objects are left to a guide whose metadata is in that trouble.
+func bearable(metadata Health) time.Duration {
+	switch f := faultOf(metadata.LastError); {
+	case metadata.State == Failed && metadata.Listed > 0: // it cannot be watched
+		return 0
+	case f == unreachable: // requests about single objects would meet the same, unless it takes long to list all
+		return patience
+	case metadata.State == Stale || f == lost || f == busy:
+		return leadsInTrouble
+	}
+	return 0
 }
 
 // saw tells of a change of the metadata.
@@ -330,7 +349,10 @@ func (g *guide[T]) start(w *writer[T]) {
 		return
 	}
 	ctx, stop := context.WithCancel(w.ctx)
-	g.stop = stop
+	g.stop = func() {
+		stop()
+		g.again.Stop()
+	}
 	w.inf.mu.Lock()
 	defer w.inf.mu.Unlock()
 	if !w.inf.ending {

@@ -159,7 +159,7 @@ func TestMetadataThatIsLost(t *testing.T) {
 		e.nameFour()
 		e.fail("", apierrors.NewServiceUnavailable("by the test"))
 		e.link.CutWatches()
-		time.Sleep(time.Minute)
+		time.Sleep(50 * time.Second)
 		e.put("a", "2")
 		h := e.secrets.HealthIn("shop/a")
 		require.Equal(t, informer.Stale, h.State)
@@ -171,6 +171,45 @@ func TestMetadataThatIsLost(t *testing.T) {
 		require.Equal(t, informer.Live, e.secrets.HealthIn("shop/a").State)
 		e.shows("a", "2")
 	})
+}
+
+// If the metadata cannot be followed for good, the objects are watched, until it can.
+func TestMetadataThatFailsForGood(t *testing.T) {
+	for name, err := range map[string]error{
+		"busy":        apierrors.NewServiceUnavailable("by the test"),
+		"broken":      apierrors.NewInternalError(errors.New("by the test")),
+		"unreachable": errHangs,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inEstateWith(t, informer.Options[*corev1.Secret]{MaxWatches: 2}, func(e *estate) {
+				e.nameFour()
+				e.fail("", err)
+				e.link.CutWatches()
+				time.Sleep(10 * time.Second)
+				require.Equal(t, 4, e.secrets.Health().ByMetadata)
+				time.Sleep(10 * time.Minute)
+				require.Zero(t, e.secrets.Health().ByMetadata)
+				require.Equal(t, informer.Live, e.secrets.HealthIn("shop/a").State)
+				e.put("a", "2")
+				synctest.Wait()
+				e.shows("a", "2")
+				e.fail("", nil)
+				time.Sleep(20 * time.Minute)
+				require.Equal(t, 4, e.secrets.Health().ByMetadata)
+			})
+		})
+		t.Run(name+" from the start", func(t *testing.T) {
+			inEstateWith(t, informer.Options[*corev1.Secret]{MaxWatches: 2}, func(e *estate) {
+				e.fail("", err)
+				e.nameFour()
+				time.Sleep(10 * time.Minute)
+				require.Zero(t, e.secrets.Health().ByMetadata)
+				e.put("a", "2")
+				synctest.Wait()
+				e.shows("a", "2")
+			})
+		})
+	}
 }
 
 // A cluster that goes back to an older state takes the objects with it.
