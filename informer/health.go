@@ -130,7 +130,8 @@ type health struct {
 type listWatchHealth struct {
 	*health
 	part part
-	// moved is called after each change of the state; nil: it is not. It is set before the list-watch runs.
+	// moved is called after each change of the state, and whenever there is a trouble, which may be another one than
+	// before; nil: it is not. It is set before the list-watch runs.
 	moved func()
 	// guide is that of the metadata by which the one object is followed, or nil.
 	guide atomic.Pointer[listWatchHealth]
@@ -307,11 +308,11 @@ func (h *listWatchHealth) change(do func()) {
 	}
 	log := h.log
 	h.mu.Unlock()
+	if h.moved != nil && (from != s || err != nil) {
+		h.moved()
+	}
 	if from == s {
 		return
-	}
-	if h.moved != nil {
-		h.moved()
 	}
 	recovers := s == Live && from != Listing
 	about := withStack([]any{"state", s, "before", from}, err)
