@@ -219,6 +219,7 @@ func (g *guide[T]) lead(ctx context.Context, r *reflector[T]) error {
 			}
 		}
 	}
+	r.lost = true // the watch that follows may reach a cluster that has gone back
 	return nil
 }
 
