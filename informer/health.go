@@ -246,7 +246,7 @@ func (h *listWatchHealth) fresh() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var err error
-	switch wrong := cmp.Or(h.wrongs[:]...); {
+	switch wrong := cmp.Or(cmp.Or(h.wrongs[:]...), h.named(h.guide.Load().wrong())); {
 	case h.stopped:
 		return ErrStopped
 	case h.now.Listed == 0:
@@ -359,6 +359,16 @@ func (h *listWatchHealth) following(list uint64) { h.change(func() { h.follows =
 
 // stop says that Run has ended. A goroutine that was stuck and comes back changes nothing any more.
 func (h *listWatchHealth) stop() { h.change(func() { h.stopped = true }) }
+
+// wrong returns what is known to be wrong. Nothing is known of a list-watch that is nil.
+func (h *listWatchHealth) wrong() error {
+	if h == nil {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return cmp.Or(h.wrongs[:]...)
+}
 
 // is reports whether something is known to be wrong.
 func (h *listWatchHealth) is(what wrong) bool {
