@@ -357,7 +357,10 @@ func (g *guide[T]) start(w *writer[T]) {
 	w.inf.mu.Lock()
 	defer w.inf.mu.Unlock()
 	if !w.inf.ending {
-		w.inf.group.Go(g.metadata.name, func() { _ = g.metadata.Run(ctx) }) // an error names what is stuck
+		w.inf.group.Go(g.metadata.name, func() {
+			_ = g.metadata.Run(ctx)
+			<-g.metadata.group.Done() // what is stuck, by the error of Run, is to keep the informer's Run, too
+		})
 	}
 }
 
