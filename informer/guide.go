@@ -209,6 +209,7 @@ func (g *guide[T]) lead(ctx context.Context, r *reflector[T]) error {
 		case <-r.news.arrived:
 			n := r.news.take()
 			if n.change && !(n.since != "" && kube.AtLeast(r.resourceVersion, n.since)) {
+				r.calmDown()
 				r.resourceVersion = ""
 				return nil
 			}
