@@ -68,7 +68,7 @@ func newGuide[T any](inf *SharedIndexInformer[T], namespace string, scope Scope)
 		return nil
 	}
 	_, err = g.metadata.AddHandler(g.saw, HandlerOptions{Name: "guide", Inline: true, CrashOnPanic: true,
-		Reached: g.reached})
+		Reached: g.reached, Invalid: g.cannotTake})
 	if err != nil {
 		return nil
 	}
@@ -128,6 +128,13 @@ func (g *guide[T]) saw(e Event[struct{}]) {
 		return
 	}
 	l.reflector.news.changed(version)
+}
+
+// cannotTake tells of metadata that cannot be taken. It may be that of another state of the object.
+func (g *guide[T]) cannotTake(key Key, _, now *InvalidError) {
+	if l := g.inf.followed.Load().listWatch(key); now != nil && l != nil && l.reflector.guide.Load() == g {
+		l.reflector.news.changed("")
+	}
 }
 
 // reached is called when the metadata has reached a version. It compares what the store has of each object with the
