@@ -497,3 +497,32 @@ func TestFaultsOfWebhooks(t *testing.T) {
 		})
 	}
 }
+
+// TestTheCollectorTriesAgainWhatAWebhookRefuses without a write that is the reason.
+func TestTheCollectorTriesAgainWhatAWebhookRefuses(t *testing.T) {
+	inHookWorld(t, func(w *hookWorld) {
+		spaces := w.client.CoreV1().Namespaces()
+		_, err := spaces.Create(w.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
+			metav1.CreateOptions{})
+		require.NoError(w, err)
+		_, err = w.client.CoreV1().ConfigMaps("a").Create(w.Context(),
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{})
+		require.NoError(w, err)
+		require.NoError(w, w.register("validating", "v", `{name: v.example.com, rules: [{apiGroups: [""], `+
+			`apiVersions: [v1], resources: [configmaps], operations: [DELETE]}]}`))
+		w.server.InjectWebhooks(func(WebhookCall) Fault { return ConnectionRefused })
+		require.NoError(w, spaces.Delete(w.Context(), "a", metav1.DeleteOptions{}))
+		time.Sleep(time.Minute)
+		_, err = spaces.Get(w.Context(), "a", metav1.GetOptions{})
+		require.NoError(w, err, "its ConfigMap cannot be deleted")
+		require.Empty(w, w.takeAsked())
+
+		w.server.InjectWebhooks(nil)
+		time.Sleep(longestPause + time.Second)
+		_, err = spaces.Get(w.Context(), "a", metav1.GetOptions{})
+		require.True(w, apierrors.IsNotFound(err), err)
+		require.Equal(w, []string{"v.example.com DELETE"}, w.takeAsked())
+		time.Sleep(time.Minute)
+		require.Empty(w, w.takeAsked(), "there is nothing left to do")
+	})
+}

@@ -19,41 +19,49 @@ type collector struct {
 	server *Server
 	after  time.Duration
 
-	mu      sync.Mutex
-	pending *time.Timer // guarded by mu: begins a pass; nil: no pass is going to begin
-	stopped bool        // guarded by mu
+	// ctx is that of the collector's writes; stop ends it.
+	ctx  context.Context
+	stop context.CancelFunc
+
+	mu sync.Mutex
+	// Guarded by mu: pending begins a pass after a write, again one after a pass that was refused something. Nil: no
+	// such pass is going to begin.
+	pending, again *time.Timer
+
 	// passing is held during a pass, so that there is one at a time.
 	passing sync.Mutex
+	refused bool          // guarded by passing: this pass was refused something
+	pause   time.Duration // guarded by passing: from the last pass that was refused something to the next
+}
+
+// longestPause is the longest that the collector waits before it tries again what was refused. It is less than
+// [Check] waits until it takes a program to be done.
+const longestPause = 10 * time.Second
+
+func newCollector(s *Server, after time.Duration) *collector {
+	c := &collector{server: s, after: after}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	return c
 }
 
 // wrote is told of each write, and of the last state of what was deleted.
-func (c *collector) wrote(o object) {
+func (c *collector) wrote(object) { c.schedule(&c.pending, c.after) }
+
+// schedule lets a pass begin after some time, unless the timer is set already.
+func (c *collector) schedule(timer **time.Timer, after time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.pending != nil || c.stopped {
+	if *timer != nil || c.ctx.Err() != nil {
 		return
 	}
-	c.pending = time.AfterFunc(c.after, func() {
+	*timer = time.AfterFunc(after, func() {
 		c.mu.Lock()
-		c.pending = nil
-		stopped := c.stopped
+		*timer = nil
 		c.mu.Unlock()
 		c.passing.Lock()
 		defer c.passing.Unlock()
-		if !stopped {
-			c.pass()
-		}
+		c.pass()
 	})
-}
-
-// stop ends the work of the collector.
-func (c *collector) stop() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.stopped = true
-	if c.pending != nil {
-		c.pending.Stop()
-	}
 }
 
 // item is an object with its resource.
@@ -65,11 +73,33 @@ type item struct {
 func (i item) has(finalizer string) bool { return slices.Contains(i.GetFinalizers(), finalizer) }
 func (i item) deleting() bool            { return i.GetDeletionTimestamp() != nil }
 
-// pass looks at every object once. What it writes is the reason for another pass. Errors are dropped: somebody was
-// faster, and has given a reason for another pass, or a hook of the user refuses the change, for as long as it likes.
+// pass looks at every object once. What it writes is the reason for another pass. So is what was refused, such as by a
+// webhook that is down, some time later: each time after twice as long as before.
 func (c *collector) pass() {
+	c.refused = false
+	c.collectAll()
+	if !c.refused {
+		c.pause = 0
+		return
+	}
+	c.pause = min(max(2*c.pause, c.after), longestPause)
+	c.schedule(&c.again, c.pause)
+}
+
+// heed notes that something was refused. It is none of that if somebody was faster, which is the reason for another
+// pass by itself, or if what is asked for is not modelled, and never will be.
+func (c *collector) heed(err error) {
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && !isNotModelled(err) {
+		c.refused = true
+	}
+}
+
+func (c *collector) collectAll() {
 	items, dependents := c.survey()
 	for _, i := range items {
+		if c.ctx.Err() != nil {
+			return
+		}
 		switch namespace, ok := i.object.(*corev1.Namespace); {
 		case ok && i.deleting():
 			c.finishNamespace(namespace, items)
@@ -213,15 +243,16 @@ func (c *collector) as(i item) *call {
 	return &call{
 		Request:  Request{Resource: i.resource.GroupVersionResource, Namespace: i.GetNamespace(), Name: i.GetName()},
 		resource: i.resource,
-		ctx:      context.Background(), userAgent: "kube-controller-manager",
+		ctx:      c.ctx, userAgent: "kube-controller-manager",
 	}
 }
 
 func (c *collector) delete(i item, policy metav1.DeletionPropagation) {
 	uid, version := i.GetUID(), i.GetResourceVersion()
-	_, _, _ = c.server.delete(c.as(i), &metav1.DeleteOptions{
+	_, _, err := c.server.delete(c.as(i), &metav1.DeleteOptions{
 		PropagationPolicy: &policy, Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
 	})
+	c.heed(err)
 }
 
 // disown takes owners out of the references of an object, and reports whether they are out.
@@ -253,5 +284,6 @@ func (c *collector) change(i item, fn func(object)) bool {
 		fn(o)
 		return i.resource.fieldManagers[""].UpdateNoErrors(copyOf(live), o, call.manager()).(object), nil
 	})
+	c.heed(err)
 	return err == nil || apierrors.IsNotFound(err)
 }

@@ -120,7 +120,7 @@ func Start(o Options) (*Server, error) {
 		random: rand.New(rand.NewPCG(o.Seed, 0)), aggregated: maps.Clone(o.Aggregated),
 		webhooks: o.Webhooks,
 	}
-	s.collector = &collector{server: s, after: cmp.Or(o.CollectAfter, 10*time.Millisecond)}
+	s.collector = newCollector(s, cmp.Or(o.CollectAfter, 10*time.Millisecond))
 	s.direct = s.Link()
 	var err error
 	if len(o.Roles) > 0 {
