@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -32,7 +33,7 @@ type family struct {
 	mu    sync.Mutex
 	read  object          // guarded by mu: the definition that of was read from
 	of    *definition     // guarded by mu
-	cache map[view]object // guarded by mu
+	cache map[view]object // guarded by mu; emptied when of says something else
 }
 
 // view is an object that is stored, in a version.
@@ -54,10 +55,14 @@ func (f *family) now() (*definition, error) {
 		return nil, fmt.Errorf("the CustomResourceDefinition %s is gone", f.definition.Name)
 	}
 	of, err := parseDefinition(u)
-	if err == nil {
-		f.read, f.of = live, of
+	if err != nil {
+		return nil, err
 	}
-	return of, err
+	if f.of != nil && !reflect.DeepEqual(f.of.Spec, of.Spec) {
+		clear(f.cache)
+	}
+	f.read, f.of = live, of
+	return of, nil
 }
 
 // convert returns an object in another version, as the definition says. A call says who waits for it.
@@ -124,6 +129,10 @@ func (f *family) outdated(key types.NamespacedName) bool {
 
 // cached returns an object as lists and watches show it.
 func (f *family) cached(c *call, stored object, version string) (object, error) {
+	of, err := f.now() // which empties the cache if it has changed
+	if err != nil {
+		return nil, err
+	}
 	f.mu.Lock()
 	known := f.cache[view{stored, version}]
 	f.mu.Unlock()
@@ -136,7 +145,9 @@ func (f *family) cached(c *call, stored object, version string) (object, error) 
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.cache[view{stored, version}] = o
+	if f.of == of { // else the definition has changed while a webhook was asked
+		f.cache[view{stored, version}] = o
+	}
 	return o, nil
 }
 

@@ -318,6 +318,34 @@ func TestStorageMigration(t *testing.T) {
 	})
 }
 
+// TestAChangeOfTheConversion is seen by lists and watches, too, of what they have shown before.
+func TestAChangeOfTheConversion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, v1, v1alpha1 := doors(t, "", convertDoors(nil))
+		_, err := v1alpha1.Create(t.Context(), door("v1alpha1", "a", map[string]any{"size": int64(7)}),
+			metav1.CreateOptions{})
+		require.NoError(t, err)
+		shown := func() map[string]any {
+			list, err := v1.List(t.Context(), metav1.ListOptions{})
+			require.NoError(t, err)
+			w, err := v1.Watch(t.Context(), metav1.ListOptions{})
+			require.NoError(t, err)
+			defer w.Stop()
+			spec := specOfDoor(&list.Items[0])
+			require.Equal(t, spec, specOfDoor((<-w.ResultChan()).Object.(*unstructured.Unstructured)))
+			return spec
+		}
+		require.NotContains(t, shown(), "width", "nothing is converted")
+		client, err := dynamic.NewForConfig(s.Config())
+		require.NoError(t, err)
+		_, err = client.Resource(definitions).Patch(t.Context(), "doors.corpus.example.com", types.MergePatchType,
+			[]byte(`{"spec":{"conversion":{"strategy":"Webhook","webhook":{"conversionReviewVersions":["v1"],`+
+				`"clientConfig":{"url":"https://doors.example.com/convert"}}}}}`), metav1.PatchOptions{})
+		require.NoError(t, err)
+		require.EqualValues(t, 70, shown()["width"])
+	})
+}
+
 // TestDiscoveryOfVersions is about the documents, and the warning of a version that is deprecated.
 func TestDiscoveryOfVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
