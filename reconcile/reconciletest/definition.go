@@ -103,7 +103,7 @@ func completeDefinition(u *unstructured.Unstructured) {
 	}
 }
 
-func validateDefinition(o, _ *unstructured.Unstructured) field.ErrorList {
+func validateDefinition(o, old *unstructured.Unstructured) field.ErrorList {
 	d, err := parseDefinition(o)
 	if err != nil {
 		return field.ErrorList{field.Invalid(field.NewPath("spec"), "", err.Error())}
@@ -119,7 +119,23 @@ func validateDefinition(o, _ *unstructured.Unstructured) field.ErrorList {
 		errs = append(errs, field.Invalid(field.NewPath("spec", "versions"), stored,
 			"must have exactly one version marked as storage version"))
 	}
+	if old != nil && !writesStatus(o, old) { // a real server takes any list that is written to the status
+		versions, _, _ := unstructured.NestedStringSlice(o.Object, "status", "storedVersions")
+		for i, v := range versions {
+			if d.version(v) == nil {
+				errs = append(errs, field.Invalid(field.NewPath("status", "storedVersions").Index(i), v, fmt.Sprintf(
+					"missing from spec.versions; %[1]s was previously a storage version, and must remain in "+
+						"spec.versions until a storage migration ensures no data remains persisted in %[1]s and "+
+						"removes %[1]s from status.storedVersions", v)))
+			}
+		}
+	}
 	return errs
+}
+
+// writesStatus reports whether a definition is written by its subresource status: another write leaves the status.
+func writesStatus(o, old *unstructured.Unstructured) bool {
+	return !reflect.DeepEqual(o.Object["status"], old.Object["status"])
 }
 
 // guardDefinition refuses what cannot be changed of a definition, and keeps the list of the versions that were stored.
@@ -155,6 +171,9 @@ func guardDefinition(o, old *unstructured.Unstructured) error {
 	}
 	if err := is.beyond(); err != nil {
 		return err
+	}
+	if writesStatus(o, old) {
+		return nil
 	}
 	d, err := parseDefinition(o)
 	if err != nil {

@@ -308,6 +308,26 @@ func TestStorageMigration(t *testing.T) {
 		_, err = crds.UpdateStatus(t.Context(), crd, metav1.UpdateOptions{})
 		require.NoError(t, err)
 
+		// A list that makes no sense is taken, and put right or refused by the next write that is not of the status.
+		patch := func(text string, subresources ...string) error {
+			var err error
+			crd, err = crds.Patch(t.Context(), "doors.corpus.example.com", types.MergePatchType, []byte(text),
+				metav1.PatchOptions{}, subresources...)
+			return err
+		}
+		require.NoError(t, patch(`{"status":{"storedVersions":[]}}`, "status"))
+		stored, _, _ = unstructured.NestedStringSlice(crd.Object, "status", "storedVersions")
+		require.Empty(t, stored)
+		require.NoError(t, patch(`{"metadata":{"labels":{"a":"b"}}}`))
+		stored, _, _ = unstructured.NestedStringSlice(crd.Object, "status", "storedVersions")
+		require.Equal(t, []string{"v1"}, stored)
+		require.NoError(t, patch(`{"status":{"storedVersions":["v1","v9"]}}`, "status"))
+		require.ErrorContains(t, patch(`{"metadata":{"labels":{"a":"c"}}}`),
+			`status.storedVersions[1]: Invalid value: "v9": missing from spec.versions`)
+		require.NoError(t, patch(`{"status":{"storedVersions":["v1"]}}`, "status"))
+		crd, err = crds.Get(t.Context(), "doors.corpus.example.com", metav1.GetOptions{})
+		require.NoError(t, err)
+
 		// What is not modelled of a definition is refused.
 		for _, patch := range []string{`{"spec":{"names":{"shortNames":["d"]}}}`,
 			`{"spec":{"conversion":{"webhook":{"clientConfig":{"surprise":1}}}}}`} {
