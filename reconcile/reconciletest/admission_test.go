@@ -526,3 +526,23 @@ func TestTheCollectorTriesAgainWhatAWebhookRefuses(t *testing.T) {
 		require.Empty(w, w.takeAsked(), "there is nothing left to do")
 	})
 }
+
+// TestAWebhookCannotMoveAnObject into another namespace.
+func TestAWebhookCannotMoveAnObject(t *testing.T) {
+	inHookWorld(t, func(w *hookWorld) {
+		made, err := w.create("before")
+		require.NoError(w, err)
+		require.NoError(w, w.register("mutating", "m", `{name: m.example.com`+configMaps))
+		w.hooks["m.example.com"] = func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+			return &admissionv1.AdmissionResponse{Allowed: true, PatchType: new(admissionv1.PatchTypeJSONPatch),
+				Patch: []byte(`[{"op":"replace","path":"/metadata/namespace","value":"other"}]`)}
+		}
+		const want = "the namespace of the provided object does not match the namespace sent on the request"
+		_, err = w.create("a")
+		require.ErrorContains(w, err, want)
+		require.True(w, apierrors.IsBadRequest(err), err)
+		_, err = w.client.CoreV1().ConfigMaps("default").Update(w.Context(), made, metav1.UpdateOptions{})
+		require.ErrorContains(w, err, want)
+		require.True(w, apierrors.IsBadRequest(err), err)
+	})
+}

@@ -66,6 +66,9 @@ func (s *Server) insert(c *call, o object) error {
 	if err := s.admitNamespace(c, o); err != nil {
 		return err
 	}
+	if err := sameNamespace(c, o); err != nil { // a webhook may have changed it
+		return err
+	}
 	if err := c.resource.refuse(o); err != nil {
 		return err
 	}
@@ -164,11 +167,11 @@ func wipe(o object) {
 	o.SetSelfLink("")
 }
 
-// sameNamespace puts the namespace of the request into an object that names none.
+// sameNamespace puts the namespace of the request into an object that names none. What lives in none names none.
 func sameNamespace(c *call, o object) error {
 	switch {
-	case c.resource.ClusterScoped && o.GetNamespace() == "", o.GetNamespace() == c.Namespace:
-	case o.GetNamespace() == "":
+	case o.GetNamespace() == c.Namespace:
+	case o.GetNamespace() == "", c.Namespace == "":
 		o.SetNamespace(c.Namespace)
 	default:
 		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on " +
@@ -315,6 +318,9 @@ func (s *Server) replace(c *call, live, o object) (object, error) {
 		return nil, apierrors.NewInvalid(schema.GroupKind{Group: c.Resource.Group, Kind: c.Resource.Resource}, c.Name,
 			field.ErrorList{
 				field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update")})
+	}
+	if err := sameNamespace(c, o); err != nil { // a webhook may have changed it
+		return nil, err
 	}
 	if err := c.resource.refuse(o); err != nil {
 		return nil, err
