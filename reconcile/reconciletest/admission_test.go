@@ -527,6 +527,18 @@ func TestTheCollectorTriesAgainWhatAWebhookRefuses(t *testing.T) {
 	})
 }
 
+// TestANamespaceIsLookedForBeforeWebhooksAreAsked by an apply that creates.
+func TestANamespaceIsLookedForBeforeWebhooksAreAsked(t *testing.T) {
+	inHookWorld(t, func(w *hookWorld) {
+		require.NoError(w, w.register("mutating", "m", `{name: m.example.com`+configMaps))
+		_, err := w.client.CoreV1().ConfigMaps("nowhere").Patch(w.Context(), "a", types.ApplyPatchType,
+			[]byte(`{"apiVersion":"v1","kind":"ConfigMap"}`), metav1.PatchOptions{FieldManager: "me"})
+		require.True(w, apierrors.IsNotFound(err), err)
+		require.ErrorContains(w, err, `namespaces "nowhere" not found`)
+		require.Empty(w, w.takeAsked())
+	})
+}
+
 // TestAWebhookCannotMoveAnObject into another namespace.
 func TestAWebhookCannotMoveAnObject(t *testing.T) {
 	inHookWorld(t, func(w *hookWorld) {

@@ -274,6 +274,9 @@ func (s *Server) modify(c *call, create bool, change func(live object) (object, 
 			return nil, false, c.missing()
 		}
 		o, err := change(live)
+		if err == nil && live == nil {
+			err = s.admitNamespace(c, o)
+		}
 		if err == nil {
 			err = newAdmission(s, c, o, live).mutate()
 		}
