@@ -410,8 +410,11 @@ func (a *admission) request(to target) (*admissionv1.AdmissionRequest, error) {
 		Name: a.Name, Namespace: a.Namespace, Operation: admissionv1.Operation(a.operation()), DryRun: &a.DryRun,
 		UserInfo: a.userInfo(),
 	}
-	if request.Name == "" && a.Verb == "create" {
-		request.Name = a.o.GetName()
+	switch a.Verb {
+	case "create":
+		request.Name = cmp.Or(request.Name, a.o.GetName())
+	case "deletecollection":
+		request.Name = "" // the request has none
 	}
 	if a.resource.GroupVersionResource == namespaces {
 		request.Namespace = request.Name

@@ -539,6 +539,34 @@ func TestANamespaceIsLookedForBeforeWebhooksAreAsked(t *testing.T) {
 	})
 }
 
+// TestADeletionOfACollection tells webhooks of each object, but no name, and brings each warning once.
+func TestADeletionOfACollection(t *testing.T) {
+	inHookWorld(t, func(w *hookWorld) {
+		for _, name := range []string{"a", "b"} {
+			_, err := w.create(name)
+			require.NoError(w, err)
+		}
+		require.NoError(w, w.register("validating", "v", `{name: v.example.com, rules: [{apiGroups: [""], `+
+			`apiVersions: [v1], resources: [configmaps], operations: [DELETE]}]}`))
+		var told []string
+		w.hooks["v.example.com"] = func(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+			var cm corev1.ConfigMap
+			_ = json.Unmarshal(r.OldObject.Raw, &cm)
+			told = append(told, fmt.Sprintf("%q of %s", r.Name, cm.Name))
+			return &admissionv1.AdmissionResponse{Allowed: true, Warnings: []string{"beware"}}
+		}
+		var said warnings
+		config := w.server.Config()
+		config.WarningHandler = &said
+		client, err := kubernetes.NewForConfig(config)
+		require.NoError(w, err)
+		require.NoError(w, client.CoreV1().ConfigMaps("default").DeleteCollection(w.Context(), metav1.DeleteOptions{},
+			metav1.ListOptions{}))
+		require.Equal(w, []string{`"" of a`, `"" of b`}, told)
+		require.Equal(w, warnings{"beware"}, said)
+	})
+}
+
 // TestAWebhookCannotMoveAnObject into another namespace.
 func TestAWebhookCannotMoveAnObject(t *testing.T) {
 	inHookWorld(t, func(w *hookWorld) {

@@ -324,7 +324,9 @@ func (s *Server) deleteCollection(c *call) (*http.Response, error) {
 	for _, o := range held {
 		one := *c
 		one.Namespace, one.Name = o.GetNamespace(), o.GetName()
-		switch _, _, err := s.delete(&one, opts); {
+		_, _, err := s.delete(&one, opts)
+		c.warnings = one.warnings
+		switch {
 		case err == nil, apierrors.IsNotFound(err):
 			deleted = append(deleted, o)
 		default:

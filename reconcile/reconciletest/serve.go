@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -73,7 +74,10 @@ func (s *Server) dispatch(l *Link, r Request, req *http.Request) (*http.Response
 		resp, err = s.answerError(req, err), nil // which may bring warnings, too
 	}
 	if resp != nil {
-		for _, text := range c.warnings {
+		for i, text := range c.warnings {
+			if slices.Contains(c.warnings[:i], text) { // such as of a write that was tried again after a race
+				continue
+			}
 			if warning, err := utilnet.NewWarningHeader(299, "-", text); err == nil {
 				resp.Header.Add("Warning", warning)
 			}
