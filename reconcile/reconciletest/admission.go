@@ -130,7 +130,10 @@ func (a *admission) validate() error {
 	if a.Subresource == "scale" {
 		return a.unasked(hooks)
 	}
+	// All reviews are made before the first is sent, so that their UIDs are not a matter of Go's scheduler. One
+	// conversion to a version is for all that want it.
 	var concerned []func() (warnings []string, err error)
+	shown := map[target]contents{}
 	for _, h := range hooks {
 		to, err := a.concerns(h)
 		if err != nil {
@@ -139,8 +142,17 @@ func (a *admission) validate() error {
 		if to == nil {
 			continue
 		}
+		if _, ok := shown[*to]; !ok {
+			if shown[*to], err = a.contents(*to); err != nil {
+				return apierrors.NewInternalError(err)
+			}
+		}
+		request, err := a.request(*to, shown[*to])
+		if err != nil {
+			return apierrors.NewInternalError(err)
+		}
 		concerned = append(concerned, func() ([]string, error) {
-			answer, err := a.ask(h, *to, false)
+			answer, err := a.ask(h, request, false)
 			if answer == nil {
 				return nil, err
 			}
@@ -284,7 +296,15 @@ func (a *admission) selected(h hook) bool {
 
 // change lets a mutating webhook change o, and reports whether it has.
 func (a *admission) change(h hook, to target) (bool, error) {
-	answer, err := a.ask(h, to, true)
+	shown, err := a.contents(to)
+	if err != nil {
+		return false, apierrors.NewInternalError(err)
+	}
+	request, err := a.request(to, shown)
+	if err != nil {
+		return false, apierrors.NewInternalError(err)
+	}
+	answer, err := a.ask(h, request, true)
 	if err != nil || answer == nil {
 		return false, err
 	}
@@ -356,19 +376,16 @@ func (a *admission) in(o object, to target) (object, error) {
 }
 
 // ask calls a webhook. The answer is nil if it could not be called and that is to be ignored.
-func (a *admission) ask(h hook, to target, mutating bool) (*admissionv1.AdmissionResponse, error) {
+func (a *admission) ask(h hook, request *admissionv1.AdmissionRequest, mutating bool) (
+	*admissionv1.AdmissionResponse, error) {
 	if a.DryRun && *h.SideEffects != admissionregistrationv1.SideEffectClassNone &&
 		*h.SideEffects != admissionregistrationv1.SideEffectClassNoneOnDryRun {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("admission webhook %q does not support dry run", h.Name))
 	}
-	request, err := a.request(to)
-	if err != nil {
-		return nil, apierrors.NewInternalError(err)
-	}
 	kind := metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"}
 	var answer admissionv1.AdmissionReview
 	timeout := time.Duration(*h.TimeoutSeconds) * time.Second
-	err = webhook{h.Name, h.ClientConfig}.post(a.server, a.call, timeout,
+	err := webhook{h.Name, h.ClientConfig}.post(a.server, a.call, timeout,
 		admissionv1.AdmissionReview{TypeMeta: kind, Request: request}, &answer)
 	if isNotModelled(err) {
 		return nil, err
@@ -398,8 +415,27 @@ func (a *admission) failed(h hook, err error) error {
 	return apierrors.NewInternalError(fmt.Errorf("failed calling webhook %q: %w", h.Name, err))
 }
 
+// contents are what is to be, and what was, in one version.
+type contents struct{ is, was runtime.RawExtension }
+
+func (a *admission) contents(to target) (all contents, err error) {
+	for i, into := range []*runtime.RawExtension{&all.is, &all.was} {
+		o, err := a.in([]object{a.o, a.old}[i], to)
+		if err != nil {
+			return all, err
+		}
+		if o == nil {
+			continue
+		}
+		if into.Raw, err = jsonOf(o); err != nil {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
 // request is what a webhook is told.
-func (a *admission) request(to target) (*admissionv1.AdmissionRequest, error) {
+func (a *admission) request(to target, shown contents) (*admissionv1.AdmissionRequest, error) {
 	r := a.resource
 	request := &admissionv1.AdmissionRequest{
 		UID: reviewUID(a.server), Kind: metav1.GroupVersionKind(to.kind),
@@ -408,7 +444,7 @@ func (a *admission) request(to target) (*admissionv1.AdmissionRequest, error) {
 		RequestKind: new(metav1.GroupVersionKind(r.gvk())), RequestResource: new(metav1.GroupVersionResource(
 			r.GroupVersionResource)),
 		Name: a.Name, Namespace: a.Namespace, Operation: admissionv1.Operation(a.operation()), DryRun: &a.DryRun,
-		UserInfo: a.userInfo(),
+		UserInfo: a.userInfo(), Object: shown.is, OldObject: shown.was,
 	}
 	switch a.Verb {
 	case "create":
@@ -418,18 +454,6 @@ func (a *admission) request(to target) (*admissionv1.AdmissionRequest, error) {
 	}
 	if a.resource.GroupVersionResource == namespaces {
 		request.Namespace = request.Name
-	}
-	for i, into := range []*runtime.RawExtension{&request.Object, &request.OldObject} {
-		o, err := a.in([]object{a.o, a.old}[i], to)
-		if err != nil {
-			return nil, err
-		}
-		if o == nil {
-			continue
-		}
-		if into.Raw, err = jsonOf(o); err != nil {
-			return nil, err
-		}
 	}
 	var err error
 	request.Options.Raw, err = json.Marshal(a.operationOptions())

@@ -567,6 +567,32 @@ func TestADeletionOfACollection(t *testing.T) {
 	})
 }
 
+// TestReviewsAreNumberedInTheOrderOfTheWebhooks although all are asked at once.
+func TestReviewsAreNumberedInTheOrderOfTheWebhooks(t *testing.T) {
+	inHookWorld(t, func(w *hookWorld) {
+		var hooks []string
+		var mu sync.Mutex
+		uids := map[string]types.UID{}
+		for i := range 8 {
+			name := fmt.Sprintf("v%d.example.com", i)
+			hooks = append(hooks, `{name: `+name+configMaps)
+			w.hooks[name] = func(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+				mu.Lock()
+				defer mu.Unlock()
+				uids[name] = r.UID
+				return &admissionv1.AdmissionResponse{Allowed: true}
+			}
+		}
+		require.NoError(w, w.register("validating", "v", hooks...))
+		_, err := w.create("a")
+		require.NoError(w, err)
+		for i := range 8 {
+			require.Equal(w, types.UID(fmt.Sprintf("00000000-0000-4000-9000-%012x", i+1)),
+				uids[fmt.Sprintf("v%d.example.com", i)])
+		}
+	})
+}
+
 // TestAWebhookCannotMoveAnObject into another namespace.
 func TestAWebhookCannotMoveAnObject(t *testing.T) {
 	inHookWorld(t, func(w *hookWorld) {
