@@ -175,35 +175,70 @@ func validateHookRule(r admissionregistrationv1.RuleWithOperations, at *field.Pa
 	if len(r.Operations) == 0 {
 		errs = append(errs, field.Required(at.Child("operations"), ""))
 	}
+	if len(r.Operations) > 1 && slices.Contains(r.Operations, admissionregistrationv1.OperationAll) {
+		errs = append(errs, field.Invalid(at.Child("operations"), r.Operations,
+			"if '*' is present, must not specify other operations"))
+	}
 	for i, operation := range r.Operations {
 		errs = append(errs, supported(at.Child("operations").Index(i), &operation, admissionregistrationv1.OperationAll,
 			admissionregistrationv1.Connect, admissionregistrationv1.Create, admissionregistrationv1.Delete,
 			admissionregistrationv1.Update)...)
 	}
-	if len(r.Operations) > 1 && slices.Contains(r.Operations, admissionregistrationv1.OperationAll) {
-		errs = append(errs, field.Invalid(at.Child("operations"), r.Operations,
-			"if '*' is present, must not specify other operations"))
+	errs = append(errs, validateList(r.APIGroups, at.Child("apiGroups"), "API groups")...)
+	errs = append(errs, validateList(r.APIVersions, at.Child("apiVersions"), "API versions")...)
+	for i, version := range r.APIVersions {
+		if version == "" {
+			errs = append(errs, field.Required(at.Child("apiVersions").Index(i), ""))
+		}
 	}
-	for name, values := range map[string][]string{"apiGroups": r.APIGroups, "apiVersions": r.APIVersions,
-		"resources": r.Resources} {
-		if len(values) == 0 {
-			errs = append(errs, field.Required(at.Child(name), ""))
+	errs = append(errs, validateHookResources(r.Resources, at.Child("resources"))...)
+	return append(errs, supported(at.Child("scope"), r.Scope, admissionregistrationv1.AllScopes,
+		admissionregistrationv1.ClusterScope, admissionregistrationv1.NamespacedScope)...)
+}
+
+// validateList says what is wrong with a list in which * stands for everything.
+func validateList(values []string, at *field.Path, what string) (errs field.ErrorList) {
+	if len(values) == 0 {
+		errs = append(errs, field.Required(at, ""))
+	}
+	if len(values) > 1 && slices.Contains(values, "*") {
+		errs = append(errs, field.Invalid(at, values, "if '*' is present, must not specify other "+what))
+	}
+	return errs
+}
+
+// validateHookResources says what is wrong with patterns of resources. One is only compared with those before it, and
+// the last one without a subresource is the one that * must not stand beside, both as on a real server.
+func validateHookResources(patterns []string, at *field.Path) (errs field.ErrorList) {
+	if len(patterns) == 0 {
+		errs = append(errs, field.Required(at, ""))
+	}
+	named := false // the last pattern without a subresource is not *
+	for i, pattern := range patterns {
+		resource, sub, ok := strings.Cut(pattern, "/")
+		switch {
+		case pattern == "":
+			errs = append(errs, field.Required(at.Index(i), ""))
+			continue
+		case !ok:
+			named = pattern != "*"
+			continue
 		}
-		if len(values) > 1 && slices.Contains(values, "*") && name != "resources" {
-			errs = append(errs, field.Invalid(at.Child(name), values, "if '*' is present, must not specify others"))
-		}
-		for i, value := range values {
-			if value == "" && name != "apiGroups" {
-				errs = append(errs, field.Required(at.Child(name).Index(i), ""))
+		for _, wider := range []string{resource + "/*", "*/" + sub} {
+			if slices.Contains(patterns[:i], wider) {
+				errs = append(errs, field.Invalid(at.Index(i), pattern,
+					fmt.Sprintf("if '%s' is present, must not specify %s", wider, pattern)))
 			}
 		}
 	}
-	if len(r.Resources) > 1 && slices.Contains(r.Resources, "*/*") {
-		errs = append(errs, field.Invalid(at.Child("resources"), r.Resources,
-			"if '*/*' is present, must not specify other resources"))
+	if len(patterns) > 1 && slices.Contains(patterns, "*/*") {
+		errs = append(errs, field.Invalid(at, patterns, "if '*/*' is present, must not specify other resources"))
 	}
-	return append(errs, supported(at.Child("scope"), r.Scope, admissionregistrationv1.AllScopes,
-		admissionregistrationv1.ClusterScope, admissionregistrationv1.NamespacedScope)...)
+	if named && slices.Contains(patterns, "*") {
+		errs = append(errs, field.Invalid(at, patterns,
+			"if '*' is present, must not specify other resources without subresources"))
+	}
+	return errs
 }
 
 // hasCertificate reports whether a text has a certificate in PEM.
@@ -282,10 +317,11 @@ func validateHookURL(text string, at *field.Path) (errs field.ErrorList) {
 }
 
 func validateHookService(s admissionregistrationv1.ServiceReference, at *field.Path) (errs field.ErrorList) {
-	for name, value := range map[string]string{"name": s.Name, "namespace": s.Namespace} {
-		if value == "" {
-			errs = append(errs, field.Required(at.Child(name), ""))
-		}
+	if s.Name == "" {
+		errs = append(errs, field.Required(at.Child("name"), ""))
+	}
+	if s.Namespace == "" {
+		errs = append(errs, field.Required(at.Child("namespace"), ""))
 	}
 	if s.Port != nil {
 		if problems := validation.IsValidPortNum(int(*s.Port)); problems != nil {
