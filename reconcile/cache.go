@@ -83,7 +83,10 @@ type progress struct {
 // from before the list.
 func (c *cache) progress(place string) progress {
 	h, version := c.HealthIn(place), c.ResourceVersion(place)
-	unfollowed := h.State == "" || c.byName && place == metav1.NamespaceAll && version == ""
+	// Live without a list is a cache that has nothing to list.
+	nothing := place == metav1.NamespaceAll && version == "" &&
+		(c.byName || h.State == informer.Live && h.Listed == 0)
+	unfollowed := h.State == "" || nothing
 	return progress{unfollowed, version, h.Lists, h.Listed}
 }
 
