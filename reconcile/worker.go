@@ -97,7 +97,12 @@ func (w *worker) handle(claim workqueue.Claim[Key]) {
 		claim.Rest(0) // Resume adds the key again
 		return
 	}
-	if w.needed, w.unknown = c.needed(w.needed[:0], key); w.unknown == nil && c.awaitCaches(key, w.needed) {
+	woken := false
+	lifecycle.OrExit(func() { // both call user code
+		w.needed, w.unknown = c.needed(w.needed[:0], key)
+		woken = w.unknown == nil && c.awaitCaches(key, w.needed)
+	}, func() { claim.Retry() })
+	if woken {
 		claim.Rest(0) // it needs no more what it has waited for: the ledger has added it again
 		return
 	}
