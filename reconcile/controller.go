@@ -58,7 +58,9 @@ type Options struct {
 	// key waits until every cache is complete and not too old in these, and for no other namespace: one that is new,
 	// slow or refused holds back the keys that need it. It matters for informers that follow some namespaces, each by
 	// itself (see [informer.NewNamespaced]); others are waited for as a whole. It must be quick, and may read caches:
-	// what a key needs is mostly in its object. It is asked whenever a worker has taken the key. If it panics, that
+	// what a key needs is mostly in its object. It is asked whenever a worker has taken the key, by several
+	// workers at once, and by Why and InspectKey. A key that waits is not asked about again: what changes the answer
+	// has to name the key. If it panics, that
 	// counts as a run that has failed, and Reconcile is not called.
 	//
 	// Nil: the key's own; for a key without a namespace all that an informer follows, since nobody knows which it
