@@ -217,6 +217,12 @@ func (s *Server) add(r *Resource, rules RuleCompiler, types managedfields.TypeCo
 	case s.resources[r.GroupVersionResource] != nil:
 		return fmt.Errorf("the resource %s is there twice", r.GroupVersionResource)
 	}
+	for _, other := range s.resources {
+		if other.custom() && other.GroupResource() == r.GroupResource() && (r.of == nil || r.of != other.of) {
+			return fmt.Errorf("the resource %s is there in two versions that no definition joins: read both from one "+
+				"CustomResourceDefinition, with Options.CRDs or ReadCRDs", r.GroupResource())
+		}
+	}
 	return install(s, r, rules, types)
 }
 

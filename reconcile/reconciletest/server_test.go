@@ -617,9 +617,12 @@ func TestCustomResourcesCanHaveDefaultsAndValidation(t *testing.T) {
 }
 
 func TestOptionsThatMakeNoSense(t *testing.T) {
+	later := customResources()[0]
+	later.Version += "beta9"
 	for what, r := range map[string]Resource{
-		"needs a resource, a version and a kind": {},
-		"is there twice":                         customResources()[0],
+		"needs a resource, a version and a kind":     {},
+		"there in two versions that no definition j": later,
+		"is there twice": customResources()[0],
 	} {
 		require.Contains(t, refusal(t, Options{Resources: []Resource{r, customResources()[0]}}), what)
 	}
