@@ -33,6 +33,9 @@ var hooks = sync.OnceValue(func() *hookServer {
 	return h
 })
 
+// The server is there before any test: the time of a bubble stands still while the bubble waits for a socket.
+func init() { hooks() }
+
 func (h *hookServer) host() string { u, _ := url.Parse(h.URL); return u.Host }
 
 func (h *hookServer) bundle() string {
