@@ -19,14 +19,11 @@ type collector struct {
 	server *Server
 	after  time.Duration
 
-	// ctx is that of the collector's writes; stop ends it.
-	ctx  context.Context
-	stop context.CancelFunc
-
 	mu sync.Mutex
 	// Guarded by mu: pending begins a pass after a write, again one after a pass that was refused something. Nil: no
 	// such pass is going to begin.
 	pending, again *time.Timer
+	stopped        bool
 
 	// passing is held during a pass, so that there is one at a time.
 	passing sync.Mutex
@@ -39,9 +36,21 @@ type collector struct {
 const longestPause = 10 * time.Second
 
 func newCollector(s *Server, after time.Duration) *collector {
-	c := &collector{server: s, after: after}
-	c.ctx, c.stop = context.WithCancel(context.Background())
-	return c
+	return &collector{server: s, after: after}
+}
+
+// stop lets no pass begin any more. It may be called from outside of the bubble of the server, so it touches neither
+// timers nor channels.
+func (c *collector) stop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stopped = true
+}
+
+func (c *collector) hasStopped() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stopped
 }
 
 // wrote is told of each write, and of the last state of what was deleted.
@@ -51,7 +60,7 @@ func (c *collector) wrote(object) { c.schedule(&c.pending, c.after) }
 func (c *collector) schedule(timer **time.Timer, after time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if *timer != nil || c.ctx.Err() != nil {
+	if *timer != nil || c.stopped {
 		return
 	}
 	*timer = time.AfterFunc(after, func() {
@@ -60,7 +69,9 @@ func (c *collector) schedule(timer **time.Timer, after time.Duration) {
 		c.mu.Unlock()
 		c.passing.Lock()
 		defer c.passing.Unlock()
-		c.pass()
+		if !c.hasStopped() {
+			c.pass()
+		}
 	})
 }
 
@@ -97,7 +108,7 @@ func (c *collector) heed(err error) {
 func (c *collector) collectAll() {
 	items, dependents := c.survey()
 	for _, i := range items {
-		if c.ctx.Err() != nil {
+		if c.hasStopped() {
 			return
 		}
 		switch namespace, ok := i.object.(*corev1.Namespace); {
@@ -243,7 +254,7 @@ func (c *collector) as(i item) *call {
 	return &call{
 		Request:  Request{Resource: i.resource.GroupVersionResource, Namespace: i.GetNamespace(), Name: i.GetName()},
 		resource: i.resource,
-		ctx:      c.ctx, userAgent: "kube-controller-manager",
+		ctx:      context.Background(), userAgent: "kube-controller-manager",
 	}
 }
 
