@@ -97,7 +97,7 @@ func (s *Server) deleteObject(c *call) (*http.Response, error) {
 // delete deletes an object, or begins to: an object that has finalizers, and one whose kind takes time to go, is marked
 // first. gone reports whether it is no longer there.
 func (s *Server) delete(c *call, opts *metav1.DeleteOptions) (o object, gone bool, err error) {
-	for range mostRaces {
+	for {
 		live, err := c.live(s, c.resource)
 		if err != nil {
 			return nil, false, internal(corrupt("", c.resource, s.lookup(c.resource, c.key()), err))
@@ -110,7 +110,6 @@ func (s *Server) delete(c *call, opts *metav1.DeleteOptions) (o object, gone boo
 			return o, gone, err
 		}
 	}
-	return nil, false, errOutOfTime
 }
 
 func (s *Server) deleteOnce(c *call, live object, opts metav1.DeleteOptions) (o object, gone bool, err error) {

@@ -2,13 +2,10 @@ package reconciletest
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -113,35 +110,7 @@ func (c *call) process(s *Server, req *http.Request) (*http.Response, error) {
 	if c.body, c.media, err = s.readBody(req); err != nil {
 		return nil, err
 	}
-	return answerInTime(s, c)
-}
-
-// writeTime is how long a write may take, and mostRaces how often it is tried again since somebody else was faster: in
-// a bubble that takes no time, and a webhook that changes the object whenever it is asked would be asked for ever.
-const (
-	writeTime = 34 * time.Second
-	mostRaces = 100
-)
-
-// errOutOfTime says that a write has been tried again too often.
-var errOutOfTime = errors.New("the object changes whenever it is to be written")
-
-// answerInTime does what is asked for, unless it is a write that takes too long. The deletion of a collection may take
-// any time.
-func answerInTime(s *Server, c *call) (*http.Response, error) {
-	if !c.Writes() || c.Verb == "deletecollection" {
-		return s.answer(c)
-	}
-	ctx, cancel := context.WithTimeout(c.ctx, writeTime)
-	defer cancel()
-	c.ctx = ctx
-	resp, err := s.answer(c)
-	if err != nil && !isNotModelled(err) &&
-		(errors.Is(ctx.Err(), context.DeadlineExceeded) || errors.Is(err, errOutOfTime)) {
-		return nil, apierrors.NewTimeoutError(
-			fmt.Sprintf("request did not complete within requested timeout - %v", context.DeadlineExceeded), 0)
-	}
-	return resp, err
+	return s.answer(c)
 }
 
 // judgeSubresource refuses a subresource that the resource or the server has not. A request for a Scale goes on with

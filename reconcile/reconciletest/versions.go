@@ -229,9 +229,6 @@ func isNotModelled(err error) bool {
 
 // write replaces what is stored, as [store.writeLent] does, by an object in any version, and returns that as it is now.
 func (c *call) write(s *Server, key types.NamespacedName, was, is object, lent bool) (object, error) {
-	if err := c.ctx.Err(); err != nil {
-		return nil, err // nobody waits for it any more
-	}
 	r, stored := c.resource, is
 	if r.family != nil && is != nil {
 		var err error

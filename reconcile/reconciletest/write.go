@@ -1,7 +1,6 @@
 package reconciletest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -266,7 +265,7 @@ func (s *Server) change(c *call, create bool, change func(live object) (object, 
 // modify replaces an object by what change makes of it, or creates it if there is none and create is set. A change that
 // names no resourceVersion is made again when somebody else was faster.
 func (s *Server) modify(c *call, create bool, change func(live object) (object, error)) (object, bool, error) {
-	for range mostRaces {
+	for {
 		live, err := c.live(s, c.resource)
 		if err != nil {
 			return nil, false, err
@@ -299,7 +298,6 @@ func (s *Server) modify(c *call, create bool, change func(live object) (object, 
 			return modified, false, err
 		}
 	}
-	return nil, false, errOutOfTime
 }
 
 // missing is the error of a write to an object that does not exist. A real server creates what has no spec yet if it is
@@ -479,8 +477,7 @@ func same(o, live object) bool {
 
 // createNamespace is for the namespaces that are there from the beginning.
 func (s *Server) createNamespace(name string) error {
-	c := &call{Request: Request{Resource: namespaces}, resource: s.resources[namespaces], userAgent: "apiserver",
-		ctx: context.Background()}
+	c := &call{Request: Request{Resource: namespaces}, resource: s.resources[namespaces], userAgent: "apiserver"}
 	o := &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
 		ObjectMeta: metav1.ObjectMeta{Name: name}}
 	c.resource.applyDefaults(o)
