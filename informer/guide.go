@@ -79,8 +79,8 @@ func newGuide[T any](inf *SharedIndexInformer[T], namespace string, scope Scope)
 
 func (g *guide[T]) health() *listWatchHealth { return g.metadata.followed.Load().listWatches[0].health }
 
-// leads reports whether new objects of the namespace need no watch, and follows whether the metadata is complete. If the
-// answer changes with time alone, the informer looks again then.
+// leads reports whether new objects of the namespace need no watch, and follows whether the metadata is complete. If
+// the answer changes with time alone, the informer looks again then.
 func (g *guide[T]) leads() (leads, follows bool) {
 	if g == nil {
 		return false, false

@@ -33,8 +33,8 @@ type Named[T informer.Object] struct {
 var _ client.Reader = &Named[informer.Object]{}
 
 // New makes a cache of the objects of a resource that are named, and adds it to the manager, which starts it before any
-// controller, whether or not the manager leads, and stops it after them. It returns the errors of [informer.NewResource] and
-// [informer.NewReferenced], and of the manager's Add.
+// controller, whether or not the manager leads, and stops it after them. It returns the errors of
+// [informer.NewResource] and [informer.NewReferenced], and of the manager's Add.
 func New[T informer.Object](m manager.Manager, gvr schema.GroupVersionResource, opts informer.Options[T]) (*Named[T],
 	error) {
 	resource, err := informer.NewResource[T](m.GetConfig(), gvr, informer.ResourceOptions{})
