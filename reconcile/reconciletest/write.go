@@ -66,9 +66,6 @@ func (s *Server) insert(c *call, o object) error {
 	if err := s.admitNamespace(c, o); err != nil {
 		return err
 	}
-	if err := sameNamespace(c, o); err != nil { // a webhook may have changed it
-		return err
-	}
 	if err := c.resource.refuse(o); err != nil {
 		return err
 	}
@@ -113,10 +110,10 @@ func (s *Server) insert(c *call, o object) error {
 	}
 	o.SetResourceVersion("")
 	written, err := c.write(s, keyOf(o), nil, copyOf(o), lent)
-	if errors.Is(err, errRaced) {
+	switch {
+	case errors.Is(err, errRaced):
 		return exists
-	}
-	if err != nil {
+	case err != nil:
 		return err
 	}
 	o.SetResourceVersion(written.GetResourceVersion())
@@ -180,8 +177,12 @@ func sameNamespace(c *call, o object) error {
 	return nil
 }
 
-// admitNamespace refuses what is to be made in a namespace that does not exist, or is about to go.
+// admitNamespace refuses what is to be made in a namespace that does not exist, or is about to go, or in another one
+// than that of the request: a webhook may have changed it.
 func (s *Server) admitNamespace(c *call, o object) error {
+	if err := sameNamespace(c, o); err != nil {
+		return err
+	}
 	if c.resource.ClusterScoped {
 		return nil
 	}
