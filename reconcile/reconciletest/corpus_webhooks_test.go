@@ -256,17 +256,18 @@ var webhooksCorpus = []conversation{
 	{"webhooks: object selector", []step{hooked("vwc", "deny", ofProbes),
 		calledFor("cm", `"metadata":{"labels":{"l":"1"}}`), post("cm", "a", ``), post("cm", "b",
 			`"metadata":{"labels":{"l":"1"}}`), merge("cm/a", `{"metadata":{"labels":{"l":"1"}}}`)}},
+	// A real server tells a webhook twice of an update that follows another one at once: its cache is late.
 	{"webhooks: versions", []step{hooked("mwc", "width", ofGates), calledFor("gates", `"spec":{"width":1}`),
 		post("gates1", "a", `"spec":{"size":1}`), told, get("gates/a"), merge("gates1/a", `{"spec":{"size":2}}`), told,
-		merge("gates/a/status", `{"status":{"open":true}}`), told, del("gates1/a", ``), get("gates1/a")}},
+		post("gates1", "b", `"spec":{"size":1}`), merge("gates/b/status", `{"status":{"open":true}}`), told,
+		del("gates1/a", ``), get("gates1/a")}},
 	{"webhooks: exact versions", []step{hooked("vwc", "deny", `"matchPolicy":"Exact",`+ofGates),
 		calledFor("gates", `"spec":{"width":1}`), post("gates1", "a", `"spec":{"size":1}`), told,
 		post("gates", "b", `"spec":{"width":1}`), told}},
 	{"webhooks: finalizers", []step{
 		hooked("vwc", "allow", ofConfigMaps), calledFor("cm", ``),
 		post("cm", "a", `"metadata":{"finalizers":["example.com/f"]}`), told, del("cm/a", ``), told, del("cm/a", ``),
-		told,
-		merge("cm/a", `{"metadata":{"finalizers":null}}`), told, get("cm/a")}},
+		merge("cm/a", `{"metadata":{"finalizers":null}}`), get("cm/a")}},
 	{"webhooks: configurations", []step{
 		post("vwc", "c-$NS",
 			`"webhooks":[{"name":"a.example.com","admissionReviewVersions":["v1"],"sideEffects":"None",`+
