@@ -182,12 +182,31 @@ func calledFor(short, body string) step {
 	}
 }
 
-// told writes down what webhooks were told since the last time.
+func attempt(one any) string {
+	review := one.(map[string]any)
+	return fmt.Sprint(review["operation"], review["resource"], review["subResource"], review["name"])
+}
+
+func began(one any) string {
+	old, _ := one.(map[string]any)["oldObject"].(map[string]any)
+	metadata, _ := old["metadata"].(map[string]any)
+	return fmt.Sprint(metadata["resourceVersion"])
+}
+
+// told writes down what webhooks were told since the last time, but for attempts of an update that began from an older
+// state than the last one: the cache of a real server may be late, and it tries again.
 func told(p *player) {
 	hooks().mu.Lock()
 	defer hooks().mu.Unlock()
-	for _, one := range hooks().told[p.seen["hooks"]["player"]] {
-		p.log = append(p.log, entry{"  told", one})
+	all := hooks().told[p.seen["hooks"]["player"]]
+	last := map[string]string{} // the version that the last attempt began from, by operation and name
+	for _, one := range all {
+		last[attempt(one)] = began(one)
+	}
+	for _, one := range all {
+		if began(one) == last[attempt(one)] {
+			p.log = append(p.log, entry{"  told", one})
+		}
 	}
 	delete(hooks().told, p.seen["hooks"]["player"])
 }
