@@ -48,7 +48,7 @@ func TestSinceACommit(t *testing.T) {
 	if len(places) != 2 || !places["pair.go:5"] || !places["pair.go:7"] {
 		t.Errorf("kept %v of %d, want those of pair.go:5 and pair.go:7", places, len(all))
 	}
-	_, err := changedSince(t.Context(), dir, "nowhere", all)
+	_, err = changedSince(t.Context(), dir, "nowhere", all)
 	if err == nil || !strings.Contains(err.Error(), "nowhere") {
 		t.Errorf("an unknown commit: %v", err)
 	}
