@@ -87,10 +87,11 @@ type Health struct {
 	// object have been merged. It is zero most of the time, and grows while the store waits for inline handlers.
 	Queued int
 	// Bytes is about how much of the heap the store takes: objects, keys and indexes. It is an estimate by a sample of
-	// 512 objects, within 15 % unless a few objects are far larger than the others. It is made when Health is asked
-	// for, which takes some milliseconds, at most every five minutes unless the number of objects has changed by an
-	// eighth. What the objects lead to by fields that are not exported is not counted, nor what decoders remember, and
-	// what several caches share is in the figure of each.
+	// 512 objects, within 15 % unless a few objects are far larger than the others. It is made when
+	// [SharedIndexInformer.Health] is called, which takes some milliseconds, at most every five minutes unless the
+	// number of objects has changed by an eighth; [SharedIndexInformer.HealthIn] leaves it zero. What the objects lead
+	// to by fields that are not exported is not counted, nor what decoders remember, and what several caches share is
+	// in the figure of each.
 	Bytes int
 	// StuckHandler names a handler that has not returned from a call for three minutes, in which the cache goes on
 	// without it; of several, any. Nil: there is none. An inline handler that does not return makes the cache Stale.

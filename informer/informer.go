@@ -371,10 +371,17 @@ func (inf *SharedIndexInformer[T]) ResourceVersion(namespace string) string {
 }
 
 // Health tells how the cache is doing.
-func (inf *SharedIndexInformer[T]) Health() Health { return inf.HealthIn(metav1.NamespaceAll) }
+func (inf *SharedIndexInformer[T]) Health() Health {
+	h := inf.HealthIn(metav1.NamespaceAll)
+	h.Bytes = inf.weight.get(inf.store)
+	for _, g := range inf.followed.Load().guides() {
+		h.Bytes += g.metadata.weight.get(g.metadata.store)
+	}
+	return h
+}
 
 // HealthIn tells how the cache of a namespace is doing; State is empty if the namespace is out of scope. Rejected and
-// the fields after it are counted for all namespaces together.
+// the fields after it are counted for all namespaces together. Bytes is zero, since to weigh a cache takes a while.
 func (inf *SharedIndexInformer[T]) HealthIn(namespace string) Health {
 	followed := inf.followed.Load()
 	listWatches := followed.in(namespace)
@@ -395,16 +402,10 @@ func (inf *SharedIndexInformer[T]) HealthIn(namespace string) Health {
 	}
 	inf.health.count(&h)
 	h.Resource = inf.origin.resource
-	h.Bytes = inf.weight.get(inf.store)
-	var last *guide[T]
 	for _, l := range listWatches {
 		h.Queued += l.fifo.len()
-		if g := l.reflector.guide.Load(); g != nil {
+		if l.reflector.guide.Load() != nil {
 			h.ByMetadata++
-			if g != last { // the objects of a namespace stand next to each other
-				h.Bytes += g.metadata.weight.get(g.metadata.store)
-			}
-			last = g
 		}
 	}
 	inf.store.RLock()

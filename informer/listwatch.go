@@ -156,6 +156,16 @@ func (c *followed[T]) in(id string) []*listWatch[T] {
 	return nil
 }
 
+// guides returns the guides of the objects, each once: the objects of a namespace stand next to each other.
+func (c *followed[T]) guides() (all []*guide[T]) {
+	for _, l := range c.listWatches {
+		if g := l.reflector.guide.Load(); g != nil && (len(all) == 0 || all[len(all)-1] != g) {
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
 // of returns the list-watch of a part, or nil if it is not followed.
 func (c *followed[T]) of(p part) *listWatch[T] {
 	i, found := slices.BinarySearchFunc(c.listWatches, p, compareParts[T])

@@ -111,6 +111,7 @@ func grows[T any](t *testing.T, what string, of func(labels.Selector) *informer.
 		cancel()
 		require.NoError(t, <-done)
 		grown, estimate = heap()-before, inf.Health().Bytes
+		require.Zero(t, inf.HealthIn(metav1.NamespaceAll).Bytes, "the loop asks for it at each write")
 		runtime.KeepAlive(inf)
 		return grown, estimate
 	}

@@ -3,6 +3,7 @@ package reconcile_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -35,6 +36,7 @@ type province struct {
 	*reconcile.Controller
 	into    func(reconcile.Key) string // the namespace that a key's Secrets are made in; nil: its own
 	needs   map[string][]string        // by the names of keys, in inProvinceOfTenants
+	tells   bool                       // the Reconciler tells of the Secrets that it has made
 	touches int
 
 	mu     sync.Mutex
@@ -95,7 +97,10 @@ func inProvinceWith(t *testing.T, options func(*province) reconcile.Options, nam
 				}
 				s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{GenerateName: key.Name + "-",
 					Labels: map[string]string{"of": key.Name}}}
-				_, err := clients.CoreV1().Secrets(namespace).Create(ctx, s, metav1.CreateOptions{})
+				made, err := clients.CoreV1().Secrets(namespace).Create(ctx, s, metav1.CreateOptions{})
+				if err == nil && p.tells {
+					err = reconcile.Wrote(ctx, p.secrets, made)
+				}
 				p.mu.Lock()
 				defer p.mu.Unlock()
 				p.runs[key]++
@@ -338,33 +343,58 @@ func TestACacheOfAllNamespacesIsNeededByAllKeys(t *testing.T) {
 	})
 }
 
-// A panic of Options.Namespaces is a failure of the key that it was asked for.
-func TestNobodyKnowsWhichNamespacesAKeyNeeds(t *testing.T) {
-	var broken atomic.Bool
-	inProvinceWith(t, func(*province) reconcile.Options {
-		return reconcile.Options{Namespaces: func(key reconcile.Key) []string {
-			if key.Name == "poisoned" && broken.Load() {
-				panic("no spec")
-			}
-			return []string{"one"}
-		}}
-	}, []string{"one"}, []string{"one"}, func(t *testing.T, p *province) {
-		p.into = func(reconcile.Key) string { return "one" }
-		broken.Store(true)
-		poisoned := reconcile.Key{Name: "poisoned"}
-		p.Enqueue(poisoned)
-		p.Enqueue(reconcile.Key{Name: "other"})
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		require.Equal(t, status.KeyBackingOff, p.InspectKey(poisoned).State)
-		p.mu.Lock()
-		require.Equal(t, map[reconcile.Key]int{{Name: "other"}: 1}, p.runs)
-		p.mu.Unlock()
-		broken.Store(false)
-		time.Sleep(5 * time.Minute)
-		synctest.Wait()
-		require.Equal(t, status.KeySettled, p.InspectKey(poisoned).State)
+// Where no namespace is followed nobody will see a write, so no key waits for it.
+func TestWritesAreNotWaitedForWhereNothingIsFollowed(t *testing.T) {
+	inProvince(t, []string{"one"}, []string{}, func(t *testing.T, p *province) {
+		p.into, p.tells = func(reconcile.Key) string { return "one" }, true
+		tenant := reconcile.Key{Name: "tenant"}
+		for i := range 3 {
+			p.Enqueue(tenant)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			p.mu.Lock()
+			require.Equal(t, i+1, p.runs[tenant])
+			p.mu.Unlock()
+		}
 	})
+}
+
+// A panic of Options.Namespaces is a failure of the key that it was asked for, and so is the end of the goroutine.
+func TestNobodyKnowsWhichNamespacesAKeyNeeds(t *testing.T) {
+	for name, fail := range map[string]func(){"panic": func() { panic("no spec") }, "Goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			var broken atomic.Bool
+			inProvinceWith(t, func(*province) reconcile.Options {
+				return reconcile.Options{Namespaces: func(key reconcile.Key) []string {
+					if key.Name == "poisoned" && broken.Load() {
+						fail()
+					}
+					return []string{"one"}
+				}}
+			}, []string{"one"}, []string{"one"}, func(t *testing.T, p *province) {
+				p.into = func(reconcile.Key) string { return "one" }
+				broken.Store(true)
+				poisoned := reconcile.Key{Name: "poisoned"}
+				p.Enqueue(poisoned)
+				p.Enqueue(reconcile.Key{Name: "other"})
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if name == "panic" {
+					require.Equal(t, status.KeyBackingOff, p.InspectKey(poisoned).State)
+				}
+				p.mu.Lock()
+				require.Equal(t, map[reconcile.Key]int{{Name: "other"}: 1}, p.runs)
+				p.mu.Unlock()
+				broken.Store(false)
+				time.Sleep(5 * time.Minute)
+				synctest.Wait()
+				p.mu.Lock()
+				require.Equal(t, 1, p.runs[poisoned])
+				p.mu.Unlock()
+				require.Equal(t, status.KeySettled, p.InspectKey(poisoned).State)
+			})
+		})
+	}
 }
 
 // What an informer asks for is learned anew when that changes.
