@@ -18,7 +18,6 @@ var functions = template.FuncMap{
 	"clock":    clock,
 	"stamp":    stamp,
 	"count":    count,
-	"size":     size,
 	"object":   objectName,
 	"keyURL":   keyURL,
 	"keysURL":  keysURL,
@@ -74,18 +73,6 @@ func count(n any) string {
 		s = s[:i] + "," + s[i:]
 	}
 	return s
-}
-
-// size is how much of the heap a cache takes, about.
-func size(bytes int) string {
-	switch {
-	case bytes < 1e6:
-		return fmt.Sprintf("%d kB", (bytes+999)/1000)
-	case bytes < 1e9:
-		return fmt.Sprintf("%.1f MB", float64(bytes)/1e6)
-	default:
-		return fmt.Sprintf("%.2f GB", float64(bytes)/1e9)
-	}
 }
 
 // objectName is namespace/name, or the name of an object without a namespace.

@@ -1,6 +1,9 @@
 package status
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Informer is what an informer of the Manager says.
 type Informer struct {
@@ -27,6 +30,18 @@ type Informer struct {
 	// Namespaces are those that the informer follows one by one; none if it follows all together. Each has a name, a
 	// version, a state with its time and reason, and its last progress; the other fields are of the informer.
 	Namespaces []Namespace `json:"namespaces,omitempty"`
+}
+
+// Size is how much of the heap the cache takes, about: "3.4 MB".
+func (i Informer) Size() string {
+	switch {
+	case i.Bytes < 1e6:
+		return fmt.Sprintf("%d kB", (i.Bytes+999)/1000)
+	case i.Bytes < 1e9:
+		return fmt.Sprintf("%.1f MB", float64(i.Bytes)/1e6)
+	default:
+		return fmt.Sprintf("%.2f GB", float64(i.Bytes)/1e9)
+	}
 }
 
 // Namespace is the part of an Informer that a namespace has for itself.

@@ -166,8 +166,3 @@ func TestMistakesAreNamed(t *testing.T) {
 func TestNothingMovesTheCursor(t *testing.T) {
 	require.Equal(t, "\uFFFD[2Ja\uFFFDb\uFFFD", plain("\x1b[2Ja\nb\u202e"))
 }
-
-func TestSize(t *testing.T) {
-	require.Equal(t, []string{"0 kB", "1 kB", "999 kB", "3.4 MB", "1.25 GB"},
-		[]string{size(0), size(1), size(998_001), size(3_400_000), size(1_250_000_000)})
-}

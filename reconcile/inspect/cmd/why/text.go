@@ -156,21 +156,9 @@ func writeManager(out io.Writer, m status.Manager) {
 	fmt.Fprintln(w, "\nCACHE\tSTATE\tFOR\tOBJECTS\tHEAP\tREASON")
 	for _, i := range m.Informers {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\n", plain(i.Name), plain(i.State), since(m.At, i.Since), i.Objects,
-			size(i.Bytes), errorText(i.Reason))
+			i.Size(), errorText(i.Reason))
 	}
 	w.Flush()
-}
-
-// size is how much of the heap a cache takes, about.
-func size(bytes int) string {
-	switch {
-	case bytes < 1e6:
-		return fmt.Sprintf("%d kB", (bytes+999)/1000)
-	case bytes < 1e9:
-		return fmt.Sprintf("%.1f MB", float64(bytes)/1e6)
-	default:
-		return fmt.Sprintf("%.2f GB", float64(bytes)/1e9)
-	}
 }
 
 // writeKeys writes the keys of a controller that need attention.
