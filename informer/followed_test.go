@@ -43,6 +43,7 @@ func TestTheStateOfACacheThatFollowsNothing(t *testing.T) {
 		cancel()
 		require.NoError(t, <-stopped)
 		require.Equal(t, informer.Stopped, secrets.Health().State)
+		require.ErrorIs(t, secrets.Fresh(metav1.NamespaceAll), informer.ErrStopped)
 	})
 }
 

@@ -358,15 +358,13 @@ func (g *guide[T]) start(w *writer[T]) {
 		return
 	}
 	ctx, stop := context.WithCancel(w.ctx)
-	g.stop = func() {
-		stop()
-		g.again.Stop()
-	}
+	g.stop = stop
 	w.inf.mu.Lock()
 	defer w.inf.mu.Unlock()
 	if !w.inf.ending {
 		w.inf.group.Go(g.metadata.name, func() {
 			_ = g.metadata.Run(ctx)
+			g.again.Stop()
 			<-g.metadata.group.Done() // what is stuck, by the error of Run, is to keep the informer's Run, too
 		})
 	}

@@ -157,6 +157,7 @@ func Project[T Object, V any, L runtime.Object](client Client[L], fn func(T) (V,
 // origin is where the list-watches of an informer get their sources from.
 type origin struct {
 	source     func(namespace string) (source, error)
+	mistake    error       // why there can be no source
 	namespaced bool        // it has one for each namespace
 	references *references // what is followed by name; nil: everything is followed
 	// metadata makes the client of a namespace for metadata only, or returns nil; it is set with references.
@@ -323,10 +324,14 @@ func (inf *SharedIndexInformer[T]) Fresh(namespace string) error {
 	if followed.scope.ByName && namespace != metav1.NamespaceAll {
 		return freshByName(inf, followed, namespace)
 	}
-	for _, l := range followed.in(namespace) {
+	listWatches := followed.in(namespace)
+	for _, l := range listWatches {
 		if err := l.health.fresh(); err != nil {
 			return fmt.Errorf("informer %s: %w", inf.name, err)
 		}
+	}
+	if len(listWatches) == 0 && namespace == metav1.NamespaceAll && closed(inf.stopped) {
+		return fmt.Errorf("informer %s: %w", inf.name, ErrStopped)
 	}
 	return nil
 }

@@ -14,14 +14,34 @@ import (
 	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
+// namedSecrets follows the Secrets that are named, with the right to list and watch those of a namespace that have one
+// of these names, or all of them, until the test ends.
+func namedSecrets(t *testing.T, in *testcluster.Cluster, namespace string, names ...string,
+) *Referenced[*corev1.Secret] {
+	config, err := in.ServiceAccount(t.Context(), namespace, rbacv1.PolicyRule{Verbs: []string{"list", "watch"},
+		APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: names})
+	require.NoError(t, err)
+	client, err := NewResource[*corev1.Secret](config, corev1.SchemeGroupVersion.WithResource("secrets"),
+		ResourceOptions{})
+	require.NoError(t, err)
+	secrets, err := NewReferenced(client.In, Options[*corev1.Secret]{MaxWatches: 2})
+	require.NoError(t, err)
+	secrets.NamedBy(func(Key) bool { return true })
+	ctx, cancel := context.WithCancel(t.Context())
+	stopped := make(chan error, 1)
+	go func() { stopped <- secrets.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-stopped)
+	})
+	return secrets
+}
+
 // A Role with resourceNames is all that a cache of names needs. A name that the Role lacks, and one in a namespace
 // without a Role, are not known and affect no other.
 func TestReferencedWithRightsToNamesOnly(t *testing.T) {
 	cluster := testcluster.Shared(t)
 	namespace, hidden := cluster.Namespace(t), cluster.Namespace(t)
-	config, err := cluster.ServiceAccount(t.Context(), namespace, rbacv1.PolicyRule{Verbs: []string{"list", "watch"},
-		APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{"tls", "late"}})
-	require.NoError(t, err)
 	admin := cluster.Client().CoreV1()
 	create := func(namespace, name string) {
 		_, err := admin.Secrets(namespace).Create(t.Context(),
@@ -31,16 +51,8 @@ func TestReferencedWithRightsToNamesOnly(t *testing.T) {
 	create(namespace, "tls")
 	create(namespace, "other")
 	create(hidden, "tls")
-	client, err := NewResource[*corev1.Secret](config, corev1.SchemeGroupVersion.WithResource("secrets"),
-		ResourceOptions{})
-	require.NoError(t, err)
 	// The metadata of the three names in the namespace is forbidden, so they are watched.
-	secrets, err := NewReferenced(client.In, Options[*corev1.Secret]{MaxWatches: 2})
-	require.NoError(t, err)
-	secrets.NamedBy(func(Key) bool { return true })
-	ctx, cancel := context.WithCancel(t.Context())
-	stopped := make(chan error, 1)
-	go func() { stopped <- secrets.Run(ctx) }()
+	secrets := namedSecrets(t, cluster, namespace, "tls", "late")
 	tls, late := Key{Namespace: namespace, Name: "tls"}, Key{Namespace: namespace, Name: "late"}
 	other, elsewhere := Key{Namespace: namespace, Name: "other"}, Key{Namespace: hidden, Name: "tls"}
 	secrets.Recheck(tls, late, other, elsewhere)
@@ -74,27 +86,14 @@ func TestReferencedWithRightsToNamesOnly(t *testing.T) {
 	shows(late, true)
 	require.Zero(t, secrets.Health().ByMetadata)
 	require.Equal(t, Live, secrets.HealthIn(late.String()).State)
-	cancel()
-	require.NoError(t, <-stopped)
 }
 
 // With the right to list and watch the namespace its metadata is enough.
 func TestReferencedByMetadata(t *testing.T) {
 	cluster := testcluster.Shared(t)
 	namespace := cluster.Namespace(t)
-	config, err := cluster.ServiceAccount(t.Context(), namespace, rbacv1.PolicyRule{Verbs: []string{"list", "watch"},
-		APIGroups: []string{""}, Resources: []string{"secrets"}})
-	require.NoError(t, err)
 	api := cluster.Client().CoreV1().Secrets(namespace)
-	client, err := NewResource[*corev1.Secret](config, corev1.SchemeGroupVersion.WithResource("secrets"),
-		ResourceOptions{})
-	require.NoError(t, err)
-	secrets, err := NewReferenced(client.In, Options[*corev1.Secret]{MaxWatches: 2})
-	require.NoError(t, err)
-	secrets.NamedBy(func(Key) bool { return true })
-	ctx, cancel := context.WithCancel(t.Context())
-	stopped := make(chan error, 1)
-	go func() { stopped <- secrets.Run(ctx) }()
+	secrets := namedSecrets(t, cluster, namespace)
 	keys := []Key{{Namespace: namespace, Name: "a"}, {Namespace: namespace, Name: "b"},
 		{Namespace: namespace, Name: "c"}}
 	secrets.Recheck(keys...)
@@ -112,6 +111,4 @@ func TestReferencedByMetadata(t *testing.T) {
 	eventually("updated", func() bool { a, _, _ := secrets.Get(keys[0]); return string(a.Data["v"]) == "2" })
 	require.NoError(t, api.Delete(t.Context(), "a", metav1.DeleteOptions{}))
 	eventually("deleted", func() bool { _, exists, err := secrets.Get(keys[0]); return !exists && err == nil })
-	cancel()
-	require.NoError(t, <-stopped)
 }

@@ -67,12 +67,13 @@ func each[T Object, L runtime.Object, C Client[L]](client func(namespace string)
 
 func eachBy[T Object, L runtime.Object, C Client[L]](client func(namespace string) C,
 	decoder func(wire.Type) *wire.Decoder) origin {
-	return origin{namespaced: true, source: func(namespace string) (source, error) {
-		if client == nil {
-			return nil, errors.New("the function that makes the clients is nil")
-		}
+	from := origin{namespaced: true, source: func(namespace string) (source, error) {
 		return newSource[T, L](client(namespace), decoder)
 	}}
+	if client == nil {
+		from.mistake = errors.New("the function that makes the clients is nil")
+	}
+	return from
 }
 
 // Scope returns what the informer holds, or is about to.
@@ -174,7 +175,9 @@ func (w *writer[T]) leave(l *listWatch[T], heirs *followed[T]) {
 func (from *followed[T]) rescoped(inf *SharedIndexInformer[T], to Scope) (*followed[T], error) {
 	namespaces, err := to.namespaces(inf.origin.namespaced)
 	selector, unselectable := to.selector()
-	err = errors.Join(err, unselectable)
+	if err = errors.Join(err, unselectable, inf.origin.mistake); inf.origin.mistake != nil {
+		return nil, err
+	}
 	next := &followed[T]{scope: to, selector: selector, since: time.Now(), synced: from.synced}
 	news := next.selector != from.selector
 	for _, namespace := range namespaces {
@@ -188,10 +191,6 @@ func (from *followed[T]) rescoped(inf *SharedIndexInformer[T], to Scope) (*follo
 			l, news = newListWatch(inf, p, src, next.selector), true
 		}
 		next.listWatches = append(next.listWatches, l)
-	}
-	if inf.origin.namespaced && len(namespaces) == 0 && !to.ByName {
-		_, sourceless := inf.origin.of(metav1.NamespaceAll)
-		err = errors.Join(err, sourceless)
 	}
 	if err != nil {
 		return nil, err

@@ -680,6 +680,14 @@ func TestRescopeSaysWhatIsWrong(t *testing.T) {
 		require.NoError(t, one.Rescope(Scope{}))
 
 		var none func(string) typedcorev1.PodInterface
+		known := func(namespace string) *podAPI {
+			require.Equal(t, "one", namespace, "nobody follows it")
+			return newPodAPI()
+		}
+		nobody, err := NewNamespaced[*corev1.Pod](known, []string{}, Options[*corev1.Pod]{})
+		require.NoError(t, err)
+		require.NoError(t, nobody.Rescope(many("one")))
+		require.NoError(t, nobody.Rescope(Scope{Namespaces: []string{}}))
 		for _, namespaces := range [][]string{{"one"}, {}} {
 			_, err = NewNamespaced[*corev1.Pod](none, namespaces, Options[*corev1.Pod]{})
 			require.ErrorContains(t, err, "the function that makes the clients is nil")

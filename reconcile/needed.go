@@ -38,16 +38,16 @@ func (c *Controller) needed(list []string, key Key) ([]string, error) {
 // again.
 func (c *Controller) awaitCaches(key Key, needed []string) (woken bool) {
 	l := c.ledger
-	for _, c := range l.caches {
+	for _, in := range l.caches {
 		for _, namespace := range needed {
-			if !c.byName && c.Fresh(namespace) != nil {
-				l.awaitReady(key, object{c, Key{Namespace: namespace}})
-				if !c.byNamespace.Load() {
+			if !in.byName && in.Fresh(namespace) != nil {
+				l.awaitReady(key, object{in, Key{Namespace: namespace}})
+				if !in.byNamespace.Load() {
 					break // all of it is one place
 				}
 			}
 		}
-		c.awaitNamed(key, l)
+		in.awaitNamed(key, l)
 	}
 	return l.open.Load() > 0 && l.awaitNoLonger(key, func(place object) bool {
 		return !place.cache.byName && !slices.Contains(needed, place.key.Namespace)

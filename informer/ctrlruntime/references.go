@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sync"
 
-	toolscache "k8s.io/client-go/tools/cache"
+	toolscache "k8s.io/client-go/tools/cache" // like workqueue only for types that controller-runtime's interfaces have
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
