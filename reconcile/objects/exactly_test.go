@@ -6,11 +6,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	batchv1ac "k8s.io/client-go/applyconfigurations/batch/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -65,31 +67,36 @@ func testExactly(t *testing.T, cfg *rest.Config, namespace string) {
 		require.Empty(t, none.Data, "a configuration without the field wants no entry")
 	})
 	t.Run("list", func(t *testing.T) {
-		templates := client.CoreV1().PodTemplates(namespace) // nobody else writes to them
+		jobs := client.BatchV1().CronJobs(namespace) // a suspended one is written by nobody else
 		container := func(name string) *corev1ac.ContainerApplyConfiguration {
 			return corev1ac.Container().WithName(name).WithImage("none").WithArgs("x", "y")
 		}
-		config := corev1ac.PodTemplate("exact", namespace).WithTemplate(corev1ac.PodTemplateSpec().
-			WithSpec(corev1ac.PodSpec().WithContainers(container("b"), container("d"))))
-		o, err := objects.Apply(t.Context(), templates.Apply, config, forced)
+		pod := corev1ac.PodSpec().WithRestartPolicy(corev1.RestartPolicyNever).
+			WithContainers(container("b"), container("d"))
+		config := batchv1ac.CronJob("exact", namespace).WithSpec(batchv1ac.CronJobSpec().WithSuspend(true).
+			WithSchedule("0 0 1 1 *").WithJobTemplate(batchv1ac.JobTemplateSpec().WithSpec(
+			batchv1ac.JobSpec().WithTemplate(corev1ac.PodTemplateSpec().WithSpec(pod)))))
+		o, err := objects.Apply(t.Context(), jobs.Apply, config, forced)
 		require.NoError(t, err)
-		_, err = templates.Patch(t.Context(), "exact", types.StrategicMergePatchType, []byte(
-			`{"template":{"spec":{"containers":[{"name":"a","image":"none"},{"name":"c","image":"none"},`+
-				`{"name":"b","env":[{"name":"theirs","value":"x"}]}]}}}`), metav1.PatchOptions{FieldManager: "them"})
+		_, err = jobs.Patch(t.Context(), "exact", types.StrategicMergePatchType, []byte(
+			`{"spec":{"jobTemplate":{"spec":{"template":{"spec":{"containers":[{"name":"a","image":"none"},`+
+				`{"name":"c","image":"none"},{"name":"b","env":[{"name":"theirs","value":"x"}]}]}}}}}}`),
+			metav1.PatchOptions{FieldManager: "them"})
 		require.NoError(t, err)
-		seen, err := templates.Get(t.Context(), "exact", metav1.GetOptions{})
+		seen, err := jobs.Get(t.Context(), "exact", metav1.GetOptions{})
 		require.NoError(t, err)
-		require.Len(t, seen.Template.Spec.Containers, 4)
-		const containers = ".template.spec.containers"
-		exact, err := objects.Exactly(t.Context(), templates, seen, config, containers)
+		require.Len(t, containersOf(seen), 4)
+		const containers = ".spec.jobTemplate.spec.template.spec.containers"
+		exact, err := objects.Exactly(t.Context(), jobs, seen, config, containers)
 		require.NoError(t, err)
 		require.Equal(t, []string{"b", "d"}, containersOf(exact))
-		require.Len(t, exact.Template.Spec.Containers[0].Env, 1, "what is in an entry is not compared")
+		require.Len(t, exact.Spec.JobTemplate.Spec.Template.Spec.Containers[0].Env, 1,
+			"what is in an entry is not compared")
 		require.Equal(t, o.UID, exact.UID)
 
 		// What was not applied cannot be told from what others have added.
-		config.Template.Spec.Containers[1].WithImage("other")
-		_, err = objects.Exactly(t.Context(), templates, seen, config, containers)
+		pod.Containers[1].WithImage("other")
+		_, err = objects.Exactly(t.Context(), jobs, seen, config, containers)
 		require.ErrorContains(t, err, "Exactly: "+containers+" of "+namespace+"/exact does not have element 1 of the "+
 			"configuration as it is there: apply it first")
 	})
@@ -171,8 +178,8 @@ func withData(o *corev1.ConfigMap, key, value string) *corev1.ConfigMap {
 	return o
 }
 
-func containersOf(p *corev1.PodTemplate) (names []string) {
-	for _, c := range p.Template.Spec.Containers {
+func containersOf(job *batchv1.CronJob) (names []string) {
+	for _, c := range job.Spec.JobTemplate.Spec.Template.Spec.Containers {
 		names = append(names, c.Name)
 	}
 	return names
