@@ -6,6 +6,7 @@ import (
 	"go/types"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -38,7 +39,8 @@ func follows(last, version string) error {
 	return nil
 }
 
-// mayBreak reports whether a version may change what the last one had: before v1.0.0 a minor version may.
+// mayBreak reports whether a version may change what the last one had: before v1.0.0 a minor version may. Of what is not
+// released yet nobody knows: it may.
 func mayBreak(last, version string) bool {
 	if semver.Major(last) != "v0" {
 		return semver.Major(version) != semver.Major(last)
@@ -84,8 +86,7 @@ func (r *release) api() (string, error) {
 	}
 	var unsaid []string
 	for _, change := range broken {
-		name, _, _ := strings.Cut(change, ": ")
-		if !strings.Contains(section, name[strings.LastIndexAny(name, ".)")+1:]) {
+		if name, _, _ := strings.Cut(change, ": "); !names(section, name) {
 			unsaid = append(unsaid, change)
 		}
 	}
@@ -94,6 +95,14 @@ func (r *release) api() (string, error) {
 			strings.Join(unsaid, "\n"))
 	}
 	return fmt.Sprintf("%d changes since %s that can break users, all in the changelog", len(broken), last), nil
+}
+
+// names reports whether a text has a name with its package, and its type if it is a method or field. Of the receiver
+// (*T) the name T is enough.
+func names(text, name string) bool {
+	plain := strings.NewReplacer("(*", "", "(", "", ")", "")
+	whole := `(?:^|[^\w./])` + regexp.QuoteMeta(plain.Replace(name)) + `(?:$|[^\w./]|[./](?:$|\W))`
+	return regexp.MustCompile(whole).MatchString(plain.Replace(text))
 }
 
 // changes are those between two folders of a module that can break users.

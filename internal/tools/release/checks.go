@@ -7,10 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
-
-	"golang.org/x/mod/modfile"
 )
 
 // check is one thing that has to be in order. It returns what there is to say.
@@ -149,26 +146,9 @@ const allowed = "Apache-2.0,MIT,BSD-2-Clause,BSD-3-Clause,ISC"
 // licences: of all that is linked.
 func (r *release) licences() (string, error) {
 	return r.each("all of "+allowed, func(m module) error {
-		if flags, err := r.flags(m); flags != "" || err != nil { // which go-licenses cannot work with
-			return errors.Join(err, r.requiresNoMore(m))
-		}
 		_, err := r.tool(m.folder, "go-licenses", "check", "./...", "--allowed_licenses="+allowed)
 		return err
 	})
-}
-
-// requiresNoMore returns an error for what a module requires and the root does not.
-func (r *release) requiresNoMore(m module) (err error) {
-	root := r.modules[0]
-	for _, require := range m.file.Require {
-		path := require.Mod.Path
-		has := func(r *modfile.Require) bool { return r.Mod.Path == path }
-		if path != root.file.Module.Mod.Path && !slices.ContainsFunc(root.file.Require, has) {
-			err = errors.Join(err, fmt.Errorf("%s requires %s, and the root does not: look at its licence, and give "+
-				"the root what it needs", m.folder, path))
-		}
-	}
-	return err
 }
 
 // sbom writes the components of each module below .build.
@@ -184,21 +164,31 @@ func (r *release) sbom() (string, error) {
 	})
 }
 
-// known: nothing calls code that is known to be vulnerable. What could not be looked up is said, and refused unless the
-// user has asked for it.
+// known: nothing calls code that is known to be vulnerable. What has been found is always refused. What could not be
+// looked up is said, and refused unless the user has asked for it.
 func (r *release) known() (string, error) {
-	said, err := r.each("nothing calls vulnerable code", func(m module) error {
+	var found, unknown []error
+	for _, m := range r.modules {
 		_, err := r.tool(m.folder, "govulncheck", "-db", r.vulnerabilities, "./...")
-		return err
-	})
-	var exit *exec.ExitError
-	if err == nil || errors.As(err, &exit) && exit.ExitCode() == 3 { // 3: it has found some
-		return said, err
+		var exit *exec.ExitError
+		switch {
+		case errors.As(err, &exit) && exit.ExitCode() == 3:
+			found = append(found, err)
+		case err != nil:
+			unknown = append(unknown, err)
+		}
 	}
-	if r.offline {
-		return "NOT CHECKED: " + r.vulnerabilities + " cannot be reached, and -offline was given", nil
+	switch why := errors.Join(unknown...); {
+	case len(found) > 0:
+		return "", errors.Join(append(found, unknown...)...)
+	case why == nil:
+		return "nothing calls vulnerable code", nil
+	case r.offline:
+		return fmt.Sprintf("NOT CHECKED in %d of %d modules, and -offline was given: %v", len(unknown), len(r.modules),
+			why), nil
+	default:
+		return "", fmt.Errorf("not all was checked; -offline releases without, -db names a copy of the database: %w", why)
 	}
-	return "", fmt.Errorf("nothing was checked; -offline releases without, -db names a copy of the database: %w", err)
 }
 
 // each calls f with each module.

@@ -2,6 +2,7 @@
 //
 //	release -version v0.1.0            check everything, and tag
 //	release -version v0.1.0 -prepare   write the version into the go.mod files of the nested modules
+//	release -api                       say what has changed since the last version that can break users
 //
 // # Reading order
 //
@@ -17,6 +18,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/mod/modfile"
@@ -31,10 +33,15 @@ func main() {
 	flag.BoolVar(&r.offline, "offline", false, "release although the database cannot be reached; it is said")
 	flag.BoolVar(&r.checkOnly, "check", false, "tag nothing")
 	prepare := flag.Bool("prepare", false, "write the version into the nested modules, and check nothing")
+	compare := flag.Bool("api", false, "compare the API with the last version, and check nothing else")
 	flag.Parse()
+	r.tools = filepath.Join(r.dir, "internal/tools")
 	do := r.run
-	if *prepare {
+	switch {
+	case *prepare:
 		do = r.prepare
+	case *compare:
+		do = r.compare
 	}
 	if err := do(); err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
@@ -45,6 +52,7 @@ func main() {
 // release is one version that is to be tagged.
 type release struct {
 	dir, version       string
+	tools              string // folder of the module whose go.mod has the tools
 	vulnerabilities    string
 	offline, checkOnly bool
 	out                io.Writer
@@ -98,6 +106,10 @@ func (r *release) run() error {
 	for _, m := range r.modules {
 		tag := m.tag(r.version)
 		if _, err := r.git("tag", "-a", tag, "-m", tag); err != nil {
+			for _, tag := range tags { // all or none
+				_, again := r.git("tag", "--delete", tag)
+				err = errors.Join(err, again)
+			}
 			return err
 		}
 		tags = append(tags, tag)
@@ -142,6 +154,19 @@ func (r *release) load() error {
 	return nil
 }
 
+// compare says what the changelog has yet to name under "Unreleased".
+func (r *release) compare() error {
+	r.version = "Unreleased"
+	if err := r.load(); err != nil {
+		return err
+	}
+	said, err := r.api()
+	if err == nil {
+		fmt.Fprintln(r.out, said)
+	}
+	return err
+}
+
 // prepare writes the version into the go.mod of each nested module.
 func (r *release) prepare() error {
 	if err := r.load(); err != nil {
@@ -184,16 +209,10 @@ func (r *release) command(folder, name string, args ...string) (string, error) {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = filepath.Join(r.dir, folder)
 	cmd.Env = append(os.Environ(), "GOWORK=off")
-	for _, m := range r.modules {
-		if m.folder != folder {
-			continue
-		}
-		flags, err := r.flags(m)
-		if err != nil {
+	if at := slices.IndexFunc(r.modules, func(m module) bool { return m.folder == folder }); at > 0 {
+		var err error
+		if cmd.Dir, err = r.buildable(r.modules[at]); err != nil {
 			return "", err
-		}
-		if flags != "" {
-			cmd.Env = append(cmd.Env, "GOFLAGS="+flags)
 		}
 	}
 	var stderr strings.Builder
@@ -205,39 +224,38 @@ func (r *release) command(folder, name string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// flags are those of the go command for a module that has no replace directive for the root, as its copies must not
-// have one: they name another go.mod, which has.
-func (r *release) flags(m module) (string, error) {
+// buildable is a folder in which a nested module can be built: its own, or, if it has no replace directive for the
+// root, as what users copy must not have one, a copy with such a directive and the root's LICENSE, which the go command
+// gives a module that has none.
+func (r *release) buildable(m module) (string, error) {
+	dir := filepath.Join(r.dir, m.folder)
 	root := r.modules[0].file.Module.Mod.Path
-	for _, replace := range m.file.Replace {
-		if replace.Old.Path == root {
-			return "", nil
-		}
+	replaces := func(r *modfile.Replace) bool { return r.Old.Path == root }
+	if requires(m, r.modules[0]) == "" || slices.ContainsFunc(m.file.Replace, replaces) {
+		return dir, nil
 	}
-	if requires(m, r.modules[0]) == "" {
-		return "", nil
+	copied := filepath.Join(r.scratch, m.folder)
+	if _, err := os.Stat(copied); err == nil {
+		return copied, nil
 	}
 	here, err := filepath.Abs(r.dir)
-	if err != nil {
+	if err := errors.Join(err, os.CopyFS(copied, os.DirFS(dir))); err != nil {
 		return "", err
 	}
-	folder := filepath.Join(here, m.folder)
-	mod, err1 := os.ReadFile(filepath.Join(folder, "go.mod"))
-	sum, err2 := os.ReadFile(filepath.Join(folder, "go.sum"))
-	with := filepath.Join(r.scratch, strings.ReplaceAll(m.folder, "/", "-"))
-	err3 := os.WriteFile(with+".mod", fmt.Appendf(mod, "\nreplace %s => %s\n", root, here), 0o644)
-	err4 := os.WriteFile(with+".sum", sum, 0o644)
-	return "-modfile=" + with + ".mod", errors.Join(err1, err2, err3, err4)
+	licence, err1 := os.ReadFile(filepath.Join(here, "LICENSE"))
+	goMod, err2 := os.ReadFile(filepath.Join(dir, "go.mod"))
+	if err := errors.Join(err1, err2); err != nil {
+		return "", err
+	}
+	with := fmt.Appendf(goMod, "\nreplace %s => %s\n", root, here)
+	return copied, errors.Join(os.WriteFile(filepath.Join(copied, "LICENSE"), licence, 0o644),
+		os.WriteFile(filepath.Join(copied, "go.mod"), with, 0o644))
 }
 
 // tool runs a tool of internal/tools.
 func (r *release) tool(folder, name string, args ...string) (string, error) {
-	tools, err := filepath.Abs(filepath.Join(r.dir, "internal/tools"))
-	if err != nil {
-		return "", err
-	}
 	cmd := exec.Command("go", "tool", "-n", name)
-	cmd.Dir = tools
+	cmd.Dir = r.tools
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%s is no tool of internal/tools: %s", name, out)

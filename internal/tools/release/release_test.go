@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -72,18 +73,17 @@ func commit(t *testing.T, dir string) {
 
 // attempt makes the checks that need no tools, and tags if they have passed. It returns what was said.
 func attempt(t *testing.T, dir, version string) (string, error) {
+	return attemptWithout(t, release{dir: dir, version: version}, "licences", "sbom", "vulnerabilities")
+}
+
+func attemptWithout(t *testing.T, r release, leftOut ...string) (string, error) {
 	t.Setenv("GIT_COMMITTER_NAME", "a")
 	t.Setenv("GIT_COMMITTER_EMAIL", "a@example.com")
 	all := checks
 	defer func() { checks = all }()
-	checks = nil
-	for _, c := range all {
-		if c.name != "licences" && c.name != "sbom" && c.name != "vulnerabilities" {
-			checks = append(checks, c)
-		}
-	}
+	checks = slices.DeleteFunc(slices.Clone(all), func(c check) bool { return slices.Contains(leftOut, c.name) })
 	var said strings.Builder
-	r := release{dir: dir, version: version, out: &said}
+	r.out = &said
 	err := r.run()
 	return said.String(), err
 }
@@ -123,6 +123,7 @@ func TestEachBreakIsRefused(t *testing.T) {
 		}, "EveryPackageHasAnExample"},
 		"a tag that is there": {func(dir string) { git(t, dir, "tag", "nested/v0.1.0") },
 			"the tag nested/v0.1.0 is there"},
+		"a tag that cannot be made": {func(dir string) { git(t, dir, "tag", "nested") }, "cannot lock ref"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := repository(t)
@@ -160,6 +161,13 @@ func TestVersionsFollowEachOther(t *testing.T) {
 	next("v0.1.1", "v0.2.0", "Something less.")
 	_, err = attempt(t, dir, "v0.2.0")
 	require.ErrorContains(t, err, "the changelog does not name what has changed since v0.1.0:\nm.G: removed")
+	for _, other := range []string{"`G`", "m.Go and mm.G", "m.G2"} {
+		replace(t, dir, changelogFile, "Something less.", other+": something less.")
+		commit(t, dir)
+		_, err = attempt(t, dir, "v0.2.0")
+		require.ErrorContains(t, err, "the changelog does not name", other)
+		replace(t, dir, changelogFile, other+": something less.", "Something less.")
+	}
 	replace(t, dir, changelogFile, "Something less.", "`m.G` is gone: call F.")
 	commit(t, dir)
 	said, err = attempt(t, dir, "v0.2.0")
@@ -174,6 +182,93 @@ func TestVersionsFollowEachOther(t *testing.T) {
 	next("v0.2.1", "v0.2.2", "`nested.N` takes a number.")
 	_, err = attempt(t, dir, "v0.2.2")
 	require.ErrorContains(t, err, "nested.N: changed from func() to func(int)")
+}
+
+// TestTheChangelogNames methods and fields with their types.
+func TestTheChangelogNames(t *testing.T) {
+	const server, packed = "serve.(*Server).Run", "example.com/m/packed"
+	for text, name := range map[string]string{"(*Server).Run of serve": "", "Running `serve.Servers.Run`": "",
+		"`serve.(*Server).Run` is gone.": server, "It was serve.Server.Run.": server, "example.com/m/packed2": "",
+		"example.com/m/packed/x": "", "Package example.com/m/packed.": packed} {
+		require.Equal(t, name == server, names(text, server), text)
+		require.Equal(t, name == packed, names(text, packed), text)
+	}
+}
+
+// What is not released yet is compared with what is.
+func TestCompare(t *testing.T) {
+	dir := repository(t)
+	compare := func() (string, error) {
+		var said strings.Builder
+		err := (&release{dir: dir, out: &said}).compare()
+		return said.String(), err
+	}
+	said, err := compare()
+	require.NoError(t, err)
+	require.Equal(t, "there is no version to compare with\n", said)
+	git(t, dir, "tag", "v0.1.0")
+	replace(t, dir, "m.go", "\n// G is, too.\nfunc G() {}\n", "")
+	_, err = compare()
+	require.ErrorContains(t, err, "the changelog does not name what has changed since v0.1.0:\nm.G: removed")
+	replace(t, dir, changelogFile, "# Changelog\n", "# Changelog\n\n## Unreleased\n\n`m.G` is gone.\n")
+	said, err = compare()
+	require.NoError(t, err)
+	require.Equal(t, "1 changes since v0.1.0 that can break users, all in the changelog\n", said)
+}
+
+// TestToolsRefuse what they look for: a licence, and code that is known to be vulnerable, in one module of several.
+func TestToolsRefuse(t *testing.T) {
+	dir := repository(t)
+	try := func(r release) (string, error) {
+		r.dir, r.version, r.tools, r.checkOnly = dir, "v0.1.0", "..", true
+		return attemptWithout(t, r, "vet", "examples")
+	}
+	known := database(t)
+	said, err := try(release{vulnerabilities: known})
+	require.NoError(t, err, said)
+	require.FileExists(t, filepath.Join(dir, ".build/sbom/example.com-m-nested.cdx.json"))
+
+	_, err = try(release{vulnerabilities: "file:///nowhere"})
+	require.ErrorContains(t, err, "vulnerabilities: not all was checked")
+	said, err = try(release{vulnerabilities: "file:///nowhere", offline: true})
+	require.NoError(t, err)
+	require.Contains(t, said, "NOT CHECKED in 3 of 3 modules, and -offline was given")
+
+	write(t, dir, "bad/go.mod", "module example.com/bad\n\ngo 1.26.0\n")
+	write(t, dir, "bad/bad.go", "// Package bad is nobody's.\npackage bad\n\n// Bad is, too.\nfunc Bad() {}\n")
+	write(t, dir, "bad/LICENSE", "All rights reserved.\n")
+	write(t, dir, ".gitignore", ".build\nbad\n")
+	replace(t, dir, "nested/go.mod", "example.com/m => ../\n",
+		"example.com/m => ../\n\nrequire example.com/bad v1.0.0\n\nreplace example.com/bad v1.0.0 => ../bad\n")
+	replace(t, dir, "nested/n.go", "import \"example.com/m\"",
+		"import (\n\t\"strings\"\n\n\t\"example.com/bad\"\n\t\"example.com/m\"\n)")
+	replace(t, dir, "nested/n.go", "m.F()", "m.F(); bad.Bad(); strings.ToTitle(\"\")")
+	commit(t, dir)
+	_, err = try(release{vulnerabilities: known})
+	require.ErrorContains(t, err, "licences: ")
+	require.ErrorContains(t, err, "vulnerabilities: ")
+	require.ErrorContains(t, err, "GO-2026-0001")
+
+	// The root cannot be looked at: that must not hide what nested calls.
+	write(t, dir, "unused/broken.go", "package unused\n\nvar _ int = \"\"\n")
+	commit(t, dir)
+	_, err = try(release{vulnerabilities: known, offline: true})
+	require.ErrorContains(t, err, "GO-2026-0001")
+}
+
+// database makes one of vulnerabilities, with one: strings.ToTitle.
+func database(t *testing.T) (url string) {
+	dir := t.TempDir()
+	const modified = `"modified": "2026-01-01T00:00:00Z"`
+	write(t, dir, "index/db.json", "{"+modified+"}")
+	write(t, dir, "index/modules.json", `[{"path": "stdlib", "vulns": [{"id": "GO-2026-0001", `+modified+`}]}]`)
+	write(t, dir, "index/vulns.json", `[{"id": "GO-2026-0001", `+modified+`}]`)
+	write(t, dir, "ID/GO-2026-0001.json", `{"schema_version": "1.3.1", "id": "GO-2026-0001", `+modified+`,
+		"published": "2026-01-01T00:00:00Z", "summary": "Bad is bad", "details": "It is.",
+		"database_specific": {"url": "https://example.com/bad"}, "affected": [{
+		"package": {"name": "stdlib", "ecosystem": "Go"}, "ranges": [{"type": "SEMVER", "events": [
+		{"introduced": "0"}]}], "ecosystem_specific": {"imports": [{"path": "strings", "symbols": ["ToTitle"]}]}}]}`)
+	return "file://" + dir
 }
 
 func TestPrepareWritesTheVersionIntoEachModule(t *testing.T) {
@@ -191,23 +286,4 @@ func TestPrepareWritesTheVersionIntoEachModule(t *testing.T) {
 		require.Contains(t, string(text), "require example.com/m v0.1.0\n", file)
 	}
 	require.Equal(t, "M examples/copied/go.mod\n M nested/go.mod", strings.TrimSpace(git(t, dir, "status", "--short")))
-}
-
-// go-licenses cannot look at a module without a replace directive: what it requires is looked at with the root.
-func TestWhatIsCopiedRequiresNoMoreThanTheRoot(t *testing.T) {
-	dir := repository(t)
-	judge := func() error {
-		r := release{dir: dir, version: "v0.1.0", scratch: t.TempDir()}
-		require.NoError(t, r.load())
-		for _, m := range r.modules {
-			if m.folder == "examples/copied" {
-				return r.requiresNoMore(m)
-			}
-		}
-		return nil
-	}
-	require.NoError(t, judge())
-	replace(t, dir, "examples/copied/go.mod", "require example.com/m v0.1.0",
-		"require example.com/m v0.1.0\n\nrequire example.com/other v1.0.0")
-	require.ErrorContains(t, judge(), "examples/copied requires example.com/other, and the root does not")
 }
