@@ -187,7 +187,8 @@ func (r *release) known() (string, error) {
 		return fmt.Sprintf("NOT CHECKED in %d of %d modules, and -offline was given: %v", len(unknown), len(r.modules),
 			why), nil
 	default:
-		return "", fmt.Errorf("not all was checked; -offline releases without, -db names a copy of the database: %w", why)
+		return "", fmt.Errorf("not all was checked; -offline releases without, -db names a copy of the database: %w",
+			why)
 	}
 }
 
