@@ -26,7 +26,8 @@ import (
 // TestNoRunOnACacheOlderThanOwnWrites runs a controller that gives each parent one child under a generated name,
 // changes it, deletes it and makes another, all the time, while its cache lags by a twentieth of a second behind the
 // server. A recorder compares what the cache has at the beginning of each run with what the runs before have written.
-// The same controller without TrackWrites is found out, so the recorder is able to.
+// The same controller without TrackWrites is found out, so the recorder is able to: there the cache lags by a second,
+// more than a write takes on a busy machine.
 func TestNoRunOnACacheOlderThanOwnWrites(t *testing.T) {
 	c := testcluster.Shared(t)
 	parents, runs := 40, int64(600)
@@ -35,7 +36,7 @@ func TestNoRunOnACacheOlderThanOwnWrites(t *testing.T) {
 	}
 	for _, contentType := range []string{"application/json", "application/vnd.kubernetes.protobuf"} {
 		t.Run(contentType, func(t *testing.T) {
-			r := lagBehind(t, c, parents, func(cfg *rest.Config) {
+			r := lagBehind(t, c, parents, 50*time.Millisecond, func(cfg *rest.Config) {
 				cfg.ContentType = contentType
 				cfg.Wrap(reconcile.TrackWrites)
 			}, func(r *recorder) bool { return r.runs.Load() >= runs })
@@ -43,7 +44,7 @@ func TestNoRunOnACacheOlderThanOwnWrites(t *testing.T) {
 			require.Zero(t, r.stale.Load(), "runs on a cache older than own writes")
 			require.Zero(t, r.duplicates.Load(), "children beside another one")
 
-			r = lagBehind(t, c, parents, func(cfg *rest.Config) { cfg.ContentType = contentType },
+			r = lagBehind(t, c, parents, time.Second, func(cfg *rest.Config) { cfg.ContentType = contentType },
 				func(r *recorder) bool { return r.stale.Load() > 0 && r.duplicates.Load() > 0 })
 			t.Logf("without: %s", r) // it ends only once both have gone wrong
 		})
@@ -111,7 +112,7 @@ func number(resourceVersion string) uint64 {
 }
 
 // lagBehind runs the controller until it has been called often enough.
-func lagBehind(t *testing.T, c *testcluster.Cluster, parents int, configure func(*rest.Config),
+func lagBehind(t *testing.T, c *testcluster.Cluster, parents int, lag time.Duration, configure func(*rest.Config),
 	enough func(*recorder) bool) *recorder {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
@@ -120,7 +121,7 @@ func lagBehind(t *testing.T, c *testcluster.Cluster, parents int, configure func
 	configure(cfg)
 	namespace := c.Namespace(t)
 	maps := kubernetes.NewForConfigOrDie(cfg).CoreV1().ConfigMaps(namespace)
-	lagging := kubernetes.NewForConfigOrDie(behindLag(t, cfg, 50*time.Millisecond)).CoreV1().ConfigMaps(namespace)
+	lagging := kubernetes.NewForConfigOrDie(behindLag(t, cfg, lag)).CoreV1().ConfigMaps(namespace)
 
 	children, err := informer.New[*corev1.ConfigMap](lagging, informer.Options[*corev1.ConfigMap]{})
 	require.NoError(t, err)
