@@ -6,7 +6,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/internal/kube"
 )
@@ -39,12 +38,12 @@ const (
 // The guide only compares versions. It needs the right to list and watch all objects of the namespace, so a Role with
 // resourceNames is not enough. Where the server refuses, the objects are watched one by one.
 type guide[T any] struct {
-	inf       *SharedIndexInformer[T] // whose objects it guides
-	namespace string
-	metadata  *SharedIndexInformer[struct{}]
-	turns     chan struct{} // has room for maxGuided
-	stop      context.CancelFunc
-	again     *time.Timer // lets the informer look at the guide again
+	inf      *SharedIndexInformer[T] // whose objects it guides
+	metadata *SharedIndexInformer[struct{}]
+	turns    chan struct{} // has room for maxGuided
+	stop     context.CancelFunc
+	again    *time.Timer // lets the informer look at the guide again
+	useless  bool        // it has been logged that the metadata cannot be followed; it belongs to the writer
 
 	// The rest belongs to the goroutine of metadata's store. newest is the version that it has reached, and spreadAt
 	// when that was last spread.
@@ -58,17 +57,16 @@ func newGuide[T any](inf *SharedIndexInformer[T], namespace string, scope Scope)
 	if client == nil {
 		return nil
 	}
-	g := &guide[T]{inf: inf, namespace: namespace, turns: make(chan struct{}, maxGuided)}
+	g := &guide[T]{inf: inf, turns: make(chan struct{}, maxGuided)}
 	var err error
 	g.metadata, err = Project(client, func(*metav1.PartialObjectMetadata) (struct{}, error) { return struct{}{}, nil },
 		Options[*metav1.PartialObjectMetadata]{Name: inf.name + ", metadata of " + part{namespace: namespace}.String(),
 			LabelSelector: scope.LabelSelector, FieldSelector: scope.FieldSelector,
 			PageSize: inf.pageSize, DisableWatchList: inf.disableWatchList, StopGrace: inf.stopGrace})
-	if err != nil {
-		return nil
+	if err == nil {
+		_, err = g.metadata.AddHandler(g.saw, HandlerOptions{Name: "guide", Inline: true, CrashOnPanic: true,
+			Reached: g.reached, Invalid: g.cannotTake})
 	}
-	_, err = g.metadata.AddHandler(g.saw, HandlerOptions{Name: "guide", Inline: true, CrashOnPanic: true,
-		Reached: g.reached, Invalid: g.cannotTake})
 	if err != nil {
 		return nil
 	}
@@ -82,58 +80,42 @@ func (g *guide[T]) health() *listWatchHealth { return g.metadata.followed.Load()
 // leads reports whether new objects of the namespace need no watch, and follows whether the metadata is complete. If
 // the answer changes with time alone, the informer looks again then.
 func (g *guide[T]) leads() (leads, follows bool) {
-	if g == nil {
-		return false, false
-	}
 	h := g.health().get()
 	switch h.State {
-	case Live:
-		return true, true
 	case Denied, Missing:
 		return false, false
 	case Stale, Failed:
-		left := time.Until(h.Since.Add(bearable(h)))
-		if left <= 0 {
-			return false, false
+		bearable := leadsInTrouble
+		if faultOf(h.LastError) == unreachable { // requests about single objects would meet the same
+			bearable = patience
 		}
-		g.again.Reset(left)
+		left := time.Until(h.Since.Add(bearable))
+		if left > 0 {
+			g.again.Reset(left)
+		}
+		return left > 0, false
 	}
-	return true, false
-}
-
-// bearable says how long objects are left to a guide whose metadata is in that trouble.
-func bearable(metadata Health) time.Duration {
-	switch f := faultOf(metadata.LastError); {
-	case metadata.State == Failed && metadata.Listed > 0: // it cannot be watched
-		return 0
-	case f == unreachable: // requests about single objects would meet the same, unless it takes long to list all
-		return patience
-	case metadata.State == Stale || f == lost || f == busy:
-		return leadsInTrouble
-	}
-	return 0
+	return true, h.State == Live
 }
 
 // saw tells of a change of the metadata.
 func (g *guide[T]) saw(e Event[struct{}]) {
-	l := g.inf.followed.Load().listWatch(e.Key)
-	if l == nil || l.reflector.guide.Load() != g {
-		return
-	}
-	version := e.ResourceVersion
 	if e.FinalStateUnknown {
-		version = "" // that of the deletion is not known
+		e.ResourceVersion = "" // that of the deletion is not known
 	}
-	if has := g.inf.store.stored(e.Key); e.Type != Deleted && has.held && has.resourceVersion == version {
-		return
-	}
-	l.reflector.news.changed(version)
+	g.changed(e.Key, e.ResourceVersion)
 }
 
 // cannotTake tells of metadata that cannot be taken. It may be that of another state of the object.
 func (g *guide[T]) cannotTake(key Key, _, now *InvalidError) {
-	if l := g.inf.followed.Load().listWatch(key); now != nil && l != nil && l.reflector.guide.Load() == g {
-		l.reflector.news.changed("")
+	if now != nil {
+		g.changed(key, "")
+	}
+}
+
+func (g *guide[T]) changed(key Key, since string) {
+	if l := g.inf.followed.Load().listWatch(key); l != nil && l.reflector.guide.Load() == g {
+		l.reflector.news.changed(since)
 	}
 }
 
@@ -152,7 +134,7 @@ func (g *guide[T]) reached(_, version string) {
 	}
 	g.spreadAt = now
 	for _, l := range g.inf.followed.Load().listWatches {
-		if l.namespace != g.namespace || l.reflector.guide.Load() != g {
+		if l.reflector.guide.Load() != g {
 			continue
 		}
 		switch {
@@ -296,56 +278,33 @@ func (n *news) take() told {
 	return t
 }
 
-// namedObjects counts the objects of a namespace that are named, and has their guide if they are many.
-type namedObjects[T any] struct {
-	count   int
-	guide   *guide[T]
-	watched bool // it has been logged that the guide is of no use
-}
+// guides has the guide of each namespace of which many objects are named. It belongs to the writer.
+type guides[T any] map[string]*guide[T]
 
-// guides has the namespaces of the objects that are named. It belongs to the writer.
-type guides[T any] map[string]*namedObjects[T]
-
-// countNames counts those that join and leave, after which next is followed, and starts and stops guides. A guide stays
-// until only half of the names are left that it was made for, so that a name that comes and goes changes nothing.
-func (all guides[T]) countNames(w *writer[T], joining, leaving []*listWatch[T], next *followed[T]) {
-	changed := make(map[string]struct{})
-	count := func(l *listWatch[T], by int) {
-		n := all[l.namespace]
-		if n == nil {
-			n = &namedObjects[T]{}
-			all[l.namespace] = n
-		}
-		n.count += by
-		changed[l.namespace] = struct{}{}
+// prepare starts and stops guides before next is followed, and gives those that join theirs. A guide stays until only
+// half of the names are left that it was made for, so that a name that comes and goes changes nothing.
+func (all guides[T]) prepare(w *writer[T], joining []*listWatch[T], next *followed[T]) {
+	names := make(map[string]int)
+	for _, l := range next.listWatches {
+		names[l.namespace]++
 	}
-	for _, l := range joining {
-		count(l, 1)
-	}
-	for _, l := range leaving {
-		count(l, -1)
-	}
-	for namespace := range changed {
-		n := all[namespace]
-		switch {
-		case n.guide == nil && n.count > w.inf.maxWatches:
-			n.guide = newGuide(w.inf, namespace, next.scope)
-			n.guide.start(w)
-		case n.guide != nil && n.count <= w.inf.maxWatches/2:
-			n.guide.stop()
-			for _, l := range next.listWatches { // those that leave begin no watch
-				if l.namespace == namespace {
-					l.guideBy(nil)
-				}
+	for namespace, count := range names {
+		if all[namespace] == nil && count > w.inf.maxWatches {
+			if g := newGuide(w.inf, namespace, next.scope); g != nil {
+				g.start(w)
+				all[namespace] = g
 			}
-			n.guide = nil
 		}
-		if n.count == 0 {
+	}
+	for namespace, g := range all {
+		if names[namespace] <= w.inf.maxWatches/2 {
+			g.stop()
+			next.guideBy(namespace, nil) // those that leave begin no watch
 			delete(all, namespace)
 		}
 	}
 	for _, l := range joining {
-		if g := all[l.namespace].guide; g != nil {
+		if g := all[l.namespace]; g != nil {
 			if leads, _ := g.leads(); leads {
 				l.guideBy(g)
 			}
@@ -354,9 +313,6 @@ func (all guides[T]) countNames(w *writer[T], joining, leaving []*listWatch[T], 
 }
 
 func (g *guide[T]) start(w *writer[T]) {
-	if g == nil {
-		return
-	}
 	ctx, stop := context.WithCancel(w.ctx)
 	g.stop = stop
 	w.inf.mu.Lock()
@@ -372,36 +328,33 @@ func (g *guide[T]) start(w *writer[T]) {
 
 // follow lets objects be followed by their guides, or by watches, as the guides are now.
 func (all guides[T]) follow(w *writer[T]) {
-	for namespace, n := range all {
-		if n.guide == nil {
+	for namespace, g := range all {
+		leads, follows := g.leads()
+		switch {
+		case follows:
+			w.inf.followed.Load().guideBy(namespace, g)
+		case !leads:
+			w.inf.followed.Load().guideBy(namespace, nil)
+		default: // those that joined before stay as they are
 			continue
 		}
-		leads, follows := n.guide.leads()
-		if leads && !follows {
-			continue // those that joined before stay as they are
-		}
-		var g *guide[T]
-		if leads {
-			g = n.guide
-		}
-		for _, l := range w.inf.followed.Load().listWatches {
-			if l.namespace == namespace {
-				l.guideBy(g)
+		if g.useless == leads {
+			g.useless = !leads
+			if leads {
+				w.log.Info("The objects that are named are followed by the metadata of all", "namespace", namespace)
+			} else {
+				w.log.Info("The objects that are named are watched one by one, as the metadata of all cannot be followed",
+					"namespace", namespace, "err", g.health().get().LastError)
 			}
-		}
-		if n.watched == leads {
-			n.watched = !leads
-			n.logMode(w.log, part{namespace: namespace})
 		}
 	}
 }
 
-func (n *namedObjects[T]) logMode(log klog.Logger, where part) {
-	about := []any{where.kind(), where.id(), "names", n.count}
-	if n.watched {
-		log.Info("The objects that are named are watched one by one, as the metadata of all cannot be followed",
-			append(about, "err", n.guide.health().get().LastError)...)
-		return
+// guideBy lets the objects of a namespace be followed by a guide, or, with nil, by watches.
+func (c *followed[T]) guideBy(namespace string, g *guide[T]) {
+	for _, l := range c.listWatches {
+		if l.namespace == namespace {
+			l.guideBy(g)
+		}
 	}
-	log.Info("The objects that are named are followed by the metadata of all", about...)
 }

@@ -57,6 +57,18 @@ func (e *estate) requests() (lists, watches int) {
 	return lists, watches
 }
 
+// nameAtOnce lets names join together.
+func (e *estate) nameAtOnce(names ...string) {
+	var keys []informer.Key
+	e.mu.Lock()
+	for _, name := range names {
+		keys = append(keys, secretKey(name))
+		e.named[secretKey(name)] = true
+	}
+	e.mu.Unlock()
+	e.secrets.Recheck(keys...)
+}
+
 var fourNames = []string{"a", "b", "c", "d"}
 
 // nameFour names four objects, of which two exist.
@@ -119,6 +131,35 @@ func TestManyNamesAreFollowedByMetadata(t *testing.T) {
 		e.put("a", "3")
 		synctest.Wait()
 		e.shows("a", "3")
+	})
+}
+
+// Until the metadata has been listed nothing would tell of a change of the objects, though each has been listed.
+func TestMetadataThatIsNotListedYet(t *testing.T) {
+	inEstateWith(t, informer.Options[*corev1.Secret]{MaxWatches: 2}, func(e *estate) {
+		e.fail("", errSlow)
+		e.put("b", "1")
+		e.nameAtOnce(fourNames...)
+		time.Sleep(time.Second)
+		e.shows("a", "")
+		e.shows("b", "1")
+		require.Equal(t, informer.Listing, e.secrets.HealthIn("shop/a").State)
+		require.Equal(t, informer.Listing, e.secrets.Health().State)
+		require.Equal(t, 4, e.secrets.Health().ByMetadata)
+		require.NoError(t, e.theirs.CoreV1().Secrets("shop").Delete(t.Context(), "b", metav1.DeleteOptions{}))
+		e.put("a", "1")
+		time.Sleep(8 * time.Second)
+		e.shows("b", "1")
+		e.requests()
+		time.Sleep(2 * time.Second)
+		e.shows("a", "1")
+		e.shows("b", "")
+		h := e.secrets.HealthIn("shop/a")
+		require.Equal(t, informer.Live, h.State)
+		require.Equal(t, time.Second, time.Since(h.Since))
+		lists, watches := e.requests()
+		require.Equal(t, 2, lists, "of those that have changed meanwhile")
+		require.Zero(t, watches)
 	})
 }
 

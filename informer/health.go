@@ -18,8 +18,8 @@ import (
 type State string
 
 const (
-	// Listing: the first list has not been completed yet, and nothing has gone wrong. An informer that does not run yet
-	// says the same.
+	// Listing: the first list has not been completed yet, and nothing has gone wrong; or that of the metadata by which
+	// an object is followed has not, see [Referenced]. An informer that does not run yet says the same.
 	Listing State = "Listing"
 	// Live: the cache follows the server.
 	Live State = "Live"
@@ -183,17 +183,19 @@ func (h *listWatchHealth) getWithFailure() (now Health, failedAt time.Time) {
 		now.State, now.Since, now.LastError = Stale, now.LastProgress.Add(h.maxStaleness), h.named(ErrStale)
 	}
 	if guide := h.guide.Load(); guide != nil && now.State == Live {
-		now.State, now.Since, now.LastError, failedAt = guide.guides(now, failedAt)
+		by, at := guide.getWithFailure()
+		if by.Since.After(now.Since) {
+			now.Since = by.Since
+		}
+		switch by.State {
+		case Live, Stopped:
+		case Listing: // nothing tells of changes yet
+			now.State = Listing
+		default:
+			now.State, now.LastError, failedAt = Stale, by.LastError, at
+		}
 	}
 	return now, failedAt
-}
-
-// guides returns the state of an object that is Live but for its guide.
-func (h *listWatchHealth) guides(object Health, failedAt time.Time) (State, time.Time, error, time.Time) {
-	if now, at := h.getWithFailure(); now.State != Live && now.State != Listing && now.State != Stopped {
-		return Stale, now.Since, now.LastError, at
-	}
-	return object.State, object.Since, object.LastError, failedAt
 }
 
 // worst returns the Health of some list-watches together.

@@ -44,7 +44,8 @@ var (
 // namespace is listed and watched instead, and each named object is listed by its name when it is named and when its
 // metadata shows another version: one request for each change. That needs the right to list and watch all objects of
 // the namespace. Without it the objects are watched one by one; a log line says so, and so does Health.ByMetadata. An
-// object that is followed by metadata is Stale while the metadata is. Its handlers are told Deleted with
+// object that is followed by metadata is Listing until the metadata has been listed, although Get returns it as soon as
+// it has been listed itself, and Stale while the metadata cannot be followed. Its handlers are told Deleted with
 // FinalStateUnknown set.
 //
 //	a name, with a server over HTTP/2   heap     stacks   goroutines   in the server
@@ -255,7 +256,7 @@ func (w *writer[T]) refollow(changed map[Key]struct{}) {
 	next := *from
 	next.listWatches = without(from.listWatches, leaving)
 	next.listWatches = with(next.listWatches, joining)
-	w.guides.countNames(w, joining, leaving, &next)
+	w.guides.prepare(w, joining, &next)
 	_ = w.follow(&next, joining, leaving) // it fails only when Run has ended
 }
 

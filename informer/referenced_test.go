@@ -84,8 +84,8 @@ func (e *estate) cache(cfg *rest.Config,
 	return secrets
 }
 
-// errHangs is the fault of a request that is never answered.
-var errHangs = errors.New("not answered")
+// errHangs is the fault of a request that is never answered, and errSlow of one that is answered after ten seconds.
+var errHangs, errSlow = errors.New("not answered"), errors.New("slow")
 
 // faulty fails the requests about single objects as the estate says.
 type faulty struct {
@@ -107,6 +107,8 @@ func (f faulty) RoundTrip(req *http.Request) (*http.Response, error) {
 	switch err {
 	case nil:
 		return next()
+	case errSlow:
+		return reconciletest.Delay(10*time.Second, 0)(req.Context(), next)
 	case errHangs:
 		return reconciletest.Delay(time.Hour, 0)(req.Context(), next)
 	default:
