@@ -100,22 +100,19 @@ func (g *guide[T]) leads() (leads, follows bool) {
 
 // saw tells of a change of the metadata.
 func (g *guide[T]) saw(e Event[struct{}]) {
-	if e.FinalStateUnknown {
-		e.ResourceVersion = "" // that of the deletion is not known
-	}
-	g.changed(e.Key, e.ResourceVersion)
-}
-
-// cannotTake tells of metadata that cannot be taken. It may be that of another state of the object.
-func (g *guide[T]) cannotTake(key Key, _, now *InvalidError) {
-	if now != nil {
-		g.changed(key, "")
+	switch l := g.inf.followed.Load().listWatch(e.Key); {
+	case l == nil:
+	case e.FinalStateUnknown: // the version of the deletion is not known
+		l.reflector.wantList()
+	default:
+		l.reflector.news.changed(e.ResourceVersion)
 	}
 }
 
-func (g *guide[T]) changed(key Key, since string) {
-	if l := g.inf.followed.Load().listWatch(key); l != nil && l.reflector.guide.Load() == g {
-		l.reflector.news.changed(since)
+// cannotTake tells of metadata that cannot be taken, or of which that is no longer so.
+func (g *guide[T]) cannotTake(key Key, _, _ *InvalidError) {
+	if l := g.inf.followed.Load().listWatch(key); l != nil {
+		l.reflector.wantList()
 	}
 }
 
@@ -123,10 +120,7 @@ func (g *guide[T]) changed(key Key, since string) {
 // metadata, unless it has done so a short time ago: so the objects are as old as the metadata, and one that was listed
 // before the metadata was complete is found.
 func (g *guide[T]) reached(_, version string) {
-	if version == "" {
-		return
-	}
-	rewound := g.newest != "" && kube.Older(version, g.newest)
+	rewound := kube.Older(version, g.newest)
 	g.newest = version
 	now := time.Now()
 	if !rewound && now.Sub(g.spreadAt) < spreadEvery {
@@ -139,7 +133,7 @@ func (g *guide[T]) reached(_, version string) {
 		}
 		switch {
 		case rewound: // versions cannot be compared
-			l.reflector.news.changed("")
+			l.reflector.wantList()
 		case g.agrees(Key{Namespace: l.namespace, Name: l.name}):
 			l.reflector.news.reached(version, now)
 		default:
@@ -148,14 +142,16 @@ func (g *guide[T]) reached(_, version string) {
 	}
 }
 
-// agrees reports whether the store has the state of an object that the metadata has, be it that it cannot take it.
+// agrees reports whether the store has the state of an object that the metadata has, be it that it cannot be taken.
 func (g *guide[T]) agrees(key Key) bool {
-	now, exists := g.metadata.Version(key)
-	if r := g.inf.store.rejected(key); r.InvalidError != nil {
-		return exists && r.Object.ResourceVersion == now.ResourceVersion
+	return latest(g.inf.store, key) == latest(g.metadata.store, key)
+}
+
+func latest[T any](x *indexer[T], key Key) stored {
+	if r := x.rejected(key); r.InvalidError != nil {
+		return stored{held: true, resourceVersion: r.Object.ResourceVersion}
 	}
-	has := g.inf.store.stored(key)
-	return has.held == exists && (!exists || has.resourceVersion == now.ResourceVersion)
+	return x.stored(key)
 }
 
 // guideBy lets an object be followed by a guide from its next list on, or, with nil, by a watch of its own from the
@@ -170,16 +166,13 @@ func (l *listWatch[T]) guideBy(g *guide[T]) {
 		return
 	}
 	l.health.guide.Store(g.health())
-	select { // ends the watch; the list that follows is the first that needs no watch
-	case l.reflector.relistWanted <- struct{}{}:
-	default:
-	}
+	l.reflector.wantList() // it ends the watch, and the list that follows is the first that needs none
 }
 
 // lead waits, instead of watching, until the guide tells that the reflector's object has changed, or until the object
 // has no guide any more.
 func (g *guide[T]) lead(ctx context.Context, r *reflector[T]) error {
-	r.failures, r.vain, r.lost = 0, 0, false
+	r.vain = 0
 	r.health.following(r.completed)
 	for r.guide.Load() != nil {
 		r.pulse.does(resting)
@@ -197,7 +190,7 @@ func (g *guide[T]) lead(ctx context.Context, r *reflector[T]) error {
 			return nil
 		case <-r.news.arrived:
 			n := r.news.take()
-			if n.change && !(n.since != "" && kube.AtLeast(r.resourceVersion, n.since)) {
+			if n.since != "" && !kube.AtLeast(r.resourceVersion, n.since) {
 				r.calmDown()
 				r.resourceVersion = ""
 				return nil
@@ -223,7 +216,6 @@ func (g *guide[T]) list(ctx context.Context, r *reflector[T]) error {
 	}
 	defer func() { <-g.turns }()
 	r.pulse.does(asking)
-	r.news.take() // this list shows it
 	return r.pagedList(ctx)
 }
 
@@ -235,10 +227,9 @@ type news struct {
 	told
 }
 
-// told says that an object has changed, by the version since unless that is empty. If it has not, the state that the
-// store has is that of version, which had come at that time; an empty version says nothing.
+// told says that an object has changed, at the latest by the version since, and that the store had its state of
+// version, which had come at that time. An empty version says nothing.
 type told struct {
-	change  bool
 	since   string
 	version string
 	at      time.Time
@@ -246,12 +237,7 @@ type told struct {
 
 func (n *news) changed(since string) {
 	n.mu.Lock()
-	switch {
-	case !n.change:
-		n.change, n.since = true, since
-	case since == "" || n.since != "" && kube.Older(n.since, since):
-		n.since = since
-	}
+	n.since = since
 	n.mu.Unlock()
 	n.wake()
 }
@@ -320,7 +306,6 @@ func (g *guide[T]) start(w *writer[T]) {
 	if !w.inf.ending {
 		w.inf.group.Go(g.metadata.name, func() {
 			_ = g.metadata.Run(ctx)
-			g.again.Stop()
 			<-g.metadata.group.Done() // what is stuck, by the error of Run, is to keep the informer's Run, too
 		})
 	}

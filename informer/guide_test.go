@@ -2,9 +2,12 @@ package informer_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,10 +16,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
 // shows says that the cache knows an object in the state with that value, or that there is none.
@@ -91,7 +97,7 @@ func TestManyNamesAreFollowedByMetadata(t *testing.T) {
 		e.put("a", "2")
 		e.put("c", "1")
 		e.put("unnamed", "2")
-		require.NoError(t, e.theirs.CoreV1().Secrets("shop").Delete(t.Context(), "b", metav1.DeleteOptions{}))
+		require.NoError(t, e.theirs.CoreV1().Secrets("shop").Delete(e.Context(), "b", metav1.DeleteOptions{}))
 		synctest.Wait()
 		e.shows("a", "2")
 		e.shows("b", "")
@@ -111,7 +117,7 @@ func TestManyNamesAreFollowedByMetadata(t *testing.T) {
 		e.put("unnamed", "3")
 		time.Sleep(2 * time.Minute)
 		last := fmt.Sprint(e.server.Version())
-		require.NoError(t, e.secrets.WaitForResourceVersion(t.Context(), "shop/d", last))
+		require.NoError(t, e.secrets.WaitForResourceVersion(e.Context(), "shop/d", last))
 		lists, watches = e.requests()
 		require.Zero(t, lists+watches, "nothing has changed")
 
@@ -146,7 +152,7 @@ func TestMetadataThatIsNotListedYet(t *testing.T) {
 		require.Equal(t, informer.Listing, e.secrets.HealthIn("shop/a").State)
 		require.Equal(t, informer.Listing, e.secrets.Health().State)
 		require.Equal(t, 4, e.secrets.Health().ByMetadata)
-		require.NoError(t, e.theirs.CoreV1().Secrets("shop").Delete(t.Context(), "b", metav1.DeleteOptions{}))
+		require.NoError(t, e.theirs.CoreV1().Secrets("shop").Delete(e.Context(), "b", metav1.DeleteOptions{}))
 		e.put("a", "1")
 		time.Sleep(8 * time.Second)
 		e.shows("b", "1")
@@ -179,6 +185,10 @@ func TestMetadataThatIsForbidden(t *testing.T) {
 		synctest.Wait()
 		e.shows("a", "2")
 		e.shows("c", "")
+		e.name(secretKey("e"), true)
+		synctest.Wait()
+		require.Zero(t, e.secrets.Health().ByMetadata)
+		e.name(secretKey("e"), false)
 		time.Sleep(time.Hour)
 		klog.Flush()
 		require.Equal(t, 1, strings.Count(log.String(), "are watched one by one"), log.String())
@@ -191,6 +201,240 @@ func TestMetadataThatIsForbidden(t *testing.T) {
 		e.shows("c", "1")
 		klog.Flush()
 		require.Equal(t, 1, strings.Count(log.String(), "are followed by the metadata"), log.String())
+	})
+}
+
+// Neither what is not selected nor what another namespace has lets objects be listed.
+func TestMetadataOfWhatIsSelectedInTwoNamespaces(t *testing.T) {
+	selected := labels.SelectorFromSet(labels.Set{"app": "shop"})
+	inEstateWith(t, informer.Options[*corev1.Secret]{MaxWatches: 1, LabelSelector: selected}, func(e *estate) {
+		e.nameFour()
+		e.shows("a", "")
+		blog := []informer.Key{{Namespace: "blog", Name: "a"}, {Namespace: "blog", Name: "e"}}
+		_, err := e.theirs.CoreV1().Secrets("blog").Create(e.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+			Name: "e", Labels: map[string]string{"app": "shop"}}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		e.mu.Lock()
+		e.named[blog[0]], e.named[blog[1]] = true, true
+		e.mu.Unlock()
+		e.secrets.Recheck(blog...)
+		time.Sleep(time.Minute)
+		require.Equal(t, 6, e.secrets.Health().ByMetadata)
+		e.requests()
+		for range 5 {
+			e.put("unnamed", fmt.Sprint(e.server.Version()))
+			time.Sleep(2 * time.Minute)
+		}
+		lists, watches := e.requests()
+		require.Zero(t, lists+watches)
+		for _, key := range blog {
+			require.NoError(t, e.secrets.Fresh(key.String()))
+		}
+	})
+}
+
+// compared waits until the objects have been compared with the metadata. In the next 15 seconds they will not be.
+func (e *estate) compared() {
+	for now := time.Now(); ; now = time.Now() {
+		e.put("unnamed", fmt.Sprint(e.server.Version()))
+		synctest.Wait()
+		if e.secrets.HealthIn("shop/d").LastProgress.Equal(now) {
+			return
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+// A list of the metadata does not say how old a deletion is.
+func TestADeletionThatTheWatchOfMetadataHasMissed(t *testing.T) {
+	inEstateWith(t, informer.Options[*corev1.Secret]{MaxWatches: 2}, func(e *estate) {
+		e.nameFour()
+		e.compared()
+		e.link.CutWatches()
+		require.NoError(t, e.theirs.CoreV1().Secrets("shop").Delete(e.Context(), "b", metav1.DeleteOptions{}))
+		e.server.Compact()
+		time.Sleep(10 * time.Second)
+		e.shows("b", "")
+
+		// To compare all objects costs too much for each change.
+		e.compared()
+		time.Sleep(time.Second)
+		e.put("unnamed", "2")
+		synctest.Wait()
+		require.Equal(t, time.Second, time.Since(e.secrets.HealthIn("shop/d").LastProgress))
+	})
+}
+
+// Metadata that lags behind a list takes nothing back.
+func TestMetadataThatLags(t *testing.T) {
+	inEstateWith(t, informer.Options[*corev1.Secret]{MaxWatches: 2}, func(e *estate) {
+		e.nameFour()
+		time.Sleep(time.Minute)
+		e.link.DelayWatches("secrets", 5*time.Second)
+		for i := range 40 { // so that the objects are compared with metadata that lags
+			e.put("unnamed", fmt.Sprint(i))
+			name := fmt.Sprint("new-", i)
+			e.name(secretKey(name), true)
+			synctest.Wait()
+			since := e.secrets.ResourceVersion("shop/" + name)
+			require.Equal(t, fmt.Sprint(e.server.Version()), since)
+			for range min(i, 10) {
+				key := fmt.Sprint("shop/new-", i-1)
+				before := e.secrets.ResourceVersion(key)
+				time.Sleep(time.Second / 10)
+				require.False(t, kube.Older(e.secrets.ResourceVersion(key), before), key)
+			}
+		}
+		e.link.DelayWatches("secrets", 0)
+	})
+}
+
+// Of two changes during a list, the list may show one.
+func TestChangesWhileAnObjectIsListed(t *testing.T) {
+	inEstateWith(t, informer.Options[*corev1.Secret]{MaxWatches: 2}, func(e *estate) {
+		e.nameFour()
+		e.compared()
+		e.fail("a", errSlow)
+		e.put("a", "2")
+		time.Sleep(2 * time.Second)
+		e.put("a", "3")
+		time.Sleep(5 * time.Second) // the server has answered
+		e.put("a", "4")
+		e.fail("a", nil)
+		time.Sleep(4 * time.Second)
+		e.shows("a", "4")
+	})
+}
+
+func TestNotAllAreListedAtOnce(t *testing.T) {
+	inEstateWith(t, informer.Options[*corev1.Secret]{MaxWatches: 2}, func(e *estate) {
+		names := make([]string, 40)
+		for i := range names {
+			names[i] = fmt.Sprint("n", i)
+			e.fail(names[i], errSlow)
+		}
+		e.nameAtOnce(names...)
+		time.Sleep(time.Second)
+		lists, _ := e.requests()
+		require.Equal(t, 32, lists)
+		time.Sleep(10 * time.Second)
+		lists, _ = e.requests()
+		require.Equal(t, 8, lists)
+	})
+}
+
+// The pauses before the lists of one trouble say nothing about those of the next.
+func TestPausesBeginAnewForAnObjectThatHasChanged(t *testing.T) {
+	inEstateWith(t, informer.Options[*corev1.Secret]{MaxWatches: 2}, func(e *estate) {
+		e.nameFour()
+		for i, lasts := range []time.Duration{10 * time.Minute, time.Second} {
+			value := fmt.Sprint("changed ", i)
+			e.fail("a", apierrors.NewServiceUnavailable("by the test"))
+			e.put("a", value)
+			time.Sleep(lasts)
+			e.fail("a", nil)
+			time.Sleep(4 * time.Second)
+			if i == 0 {
+				time.Sleep(10 * time.Minute)
+			}
+			e.shows("a", value)
+		}
+	})
+}
+
+// What has befallen the watch of an object says nothing once there is none.
+func TestMetadataOfAnObjectThatCouldNotBeWatched(t *testing.T) {
+	inEstateWith(t, informer.Options[*corev1.Secret]{MaxWatches: 1}, func(e *estate) {
+		e.fail("a", errNoWatch)
+		e.name(secretKey("a"), true)
+		time.Sleep(time.Hour)
+		require.Equal(t, informer.Failed, e.secrets.HealthIn("shop/a").State)
+		e.name(secretKey("b"), true)
+		time.Sleep(20 * time.Minute)
+		require.Equal(t, informer.Live, e.secrets.HealthIn("shop/a").State)
+		for i := range 4 {
+			e.put("a", fmt.Sprint(i))
+			time.Sleep(time.Second)
+			e.shows("a", fmt.Sprint(i))
+		}
+		e.fail("a", apierrors.NewServiceUnavailable("by the test"))
+		e.put("a", "4")
+		synctest.Wait()
+		require.Equal(t, informer.Stale, e.secrets.HealthIn("shop/a").State)
+	})
+}
+
+// Metadata that nobody needs is not followed, until it is needed again.
+func TestManyNamesAgain(t *testing.T) {
+	inEstateWith(t, informer.Options[*corev1.Secret]{MaxWatches: 2}, func(e *estate) {
+		e.nameFour()
+		for _, name := range fourNames[:3] {
+			e.name(secretKey(name), false)
+		}
+		synctest.Wait()
+		e.requests()
+		e.link.CutWatches()
+		time.Sleep(time.Minute)
+		e.mu.Lock()
+		for _, of := range e.selectors {
+			require.Contains(t, of, "metadata.name=")
+		}
+		e.mu.Unlock()
+		e.nameFour()
+		require.Equal(t, 4, e.secrets.Health().ByMetadata)
+		e.put("c", "1")
+		synctest.Wait()
+		e.shows("c", "1")
+		e.requests()
+		e.secrets.Relist("shop/c", nil)
+		synctest.Wait()
+		lists, watches := e.requests()
+		require.Equal(t, 1, lists)
+		require.Zero(t, watches)
+	})
+}
+
+// Of metadata that no longer moves nothing is known, until the objects are watched.
+func TestMetadataThatIsStuck(t *testing.T) {
+	inEstateWith(t, informer.Options[*corev1.Secret]{MaxWatches: 2}, func(e *estate) {
+		defer close(e.released)
+		e.nameFour()
+		e.fail("", errStuck)
+		e.link.CutWatches()
+		time.Sleep(4*time.Minute + 10*time.Second)
+		require.ErrorContains(t, e.secrets.Fresh("shop/a"), "has not moved")
+		require.Equal(t, informer.Stale, e.secrets.HealthIn("shop/a").State)
+		time.Sleep(2 * time.Minute)
+		require.NoError(t, e.secrets.Fresh("shop/a"))
+		require.Equal(t, informer.Live, e.secrets.HealthIn("shop/a").State)
+		e.fail("", nil)
+	})
+}
+
+func TestRunWaitsForMetadataThatIsStuck(t *testing.T) {
+	inEstate(t, func(e *estate) {
+		defer close(e.released)
+		cfg := rest.CopyConfig(e.link.Config())
+		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return faulty{e, next} })
+		secrets := e.cache(cfg, informer.Options[*corev1.Secret]{MaxWatches: 2})
+		e.fail("", errStuck)
+		for _, name := range fourNames {
+			e.named[secretKey(name)] = true
+			secrets.Recheck(secretKey(name))
+		}
+		ctx, cancel := context.WithCancel(e.Context())
+		stopped := make(chan error, 1)
+		go func() { stopped <- secrets.Run(ctx) }()
+		time.Sleep(time.Second)
+		require.Equal(t, 4, secrets.Health().ByMetadata)
+		for _, name := range fourNames[1:] { // so that the metadata ends before the cache
+			e.name(secretKey(name), false)
+			secrets.Recheck(secretKey(name))
+		}
+		time.Sleep(5 * time.Second)
+		require.Zero(t, secrets.Health().ByMetadata)
+		cancel()
+		require.ErrorIs(t, <-stopped, informer.ErrStuck)
 	})
 }
 
@@ -219,16 +463,21 @@ func TestMetadataThatFailsForGood(t *testing.T) {
 	for name, err := range map[string]error{
 		"busy":        apierrors.NewServiceUnavailable("by the test"),
 		"broken":      apierrors.NewInternalError(errors.New("by the test")),
-		"unreachable": errHangs,
+		"silent":      errHangs,
+		"unreachable": errUnreachable,
 	} {
 		t.Run(name, func(t *testing.T) {
 			inEstateWith(t, informer.Options[*corev1.Secret]{MaxWatches: 2}, func(e *estate) {
 				e.nameFour()
 				e.fail("", err)
 				e.link.CutWatches()
-				time.Sleep(10 * time.Second)
+				time.Sleep(30 * time.Second)
 				require.Equal(t, 4, e.secrets.Health().ByMetadata)
-				time.Sleep(10 * time.Minute)
+				time.Sleep(2 * time.Minute)
+				if err == errUnreachable { // so would requests about single objects
+					require.Equal(t, 4, e.secrets.Health().ByMetadata)
+				}
+				time.Sleep(8 * time.Minute)
 				require.Zero(t, e.secrets.Health().ByMetadata)
 				require.Equal(t, informer.Live, e.secrets.HealthIn("shop/a").State)
 				e.put("a", "2")
@@ -243,6 +492,8 @@ func TestMetadataThatFailsForGood(t *testing.T) {
 			inEstateWith(t, informer.Options[*corev1.Secret]{MaxWatches: 2}, func(e *estate) {
 				e.fail("", err)
 				e.nameFour()
+				time.Sleep(10 * time.Second)
+				require.Equal(t, 2, e.secrets.Health().ByMetadata, "the others have watches")
 				time.Sleep(10 * time.Minute)
 				require.Zero(t, e.secrets.Health().ByMetadata)
 				e.put("a", "2")
@@ -268,15 +519,24 @@ func TestMetadataThatGoesBack(t *testing.T) {
 		e.shows("c", "")
 		version := fmt.Sprint(e.server.Version())
 		require.Equal(t, version, e.secrets.ResourceVersion("shop/c"))
+
+		// Although the objects were compared with the metadata a moment before.
+		before = e.server.Version()
+		e.put("c", "2")
+		e.compared()
+		e.server.Restore(before)
+		time.Sleep(14 * time.Second)
+		e.shows("c", "")
 	})
 }
 
 // An object that cannot be taken is not listed again and again.
 func TestMetadataOfAnInvalidObject(t *testing.T) {
 	failing := errors.New("by the test")
+	var takesAll atomic.Bool
 	inEstateWith(t, informer.Options[*corev1.Secret]{MaxWatches: 2,
 		Transform: func(s *corev1.Secret) (*corev1.Secret, error) {
-			if string(s.Data["v"]) == "bad" {
+			if string(s.Data["v"]) == "bad" && !takesAll.Load() {
 				return nil, failing
 			}
 			return s, nil
@@ -296,6 +556,17 @@ func TestMetadataOfAnInvalidObject(t *testing.T) {
 		e.put("a", "good")
 		synctest.Wait()
 		e.shows("a", "good")
+
+		// It is tried again, without a list.
+		e.put("a", "bad")
+		synctest.Wait()
+		require.ErrorIs(t, e.secrets.Invalid(secretKey("a")), failing)
+		e.requests()
+		takesAll.Store(true)
+		time.Sleep(time.Minute)
+		e.shows("a", "bad")
+		lists, _ = e.requests()
+		require.Zero(t, lists)
 	})
 }
 

@@ -261,10 +261,7 @@ func (inf *SharedIndexInformer[T]) Relist(namespace string, doubt error) (list i
 		if doubt != nil {
 			l.health.doubted(doubt, list)
 		}
-		select {
-		case l.reflector.relistWanted <- struct{}{}:
-		default: // one list serves both calls
-		}
+		l.reflector.wantList()
 	}
 	return list
 }

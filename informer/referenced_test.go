@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"runtime"
 	"slices"
@@ -33,6 +34,8 @@ type estate struct {
 	theirs  *kubernetes.Clientset
 	secrets *informer.Referenced[*corev1.Secret]
 
+	released chan struct{} // closed: what was stuck no longer is
+
 	mu sync.Mutex
 	// Guarded by mu. named are the names that the test has given; faults are those of requests about single objects, by
 	// their names, and about all of the namespace, by no name.
@@ -50,7 +53,7 @@ func inEstate(t *testing.T, fn func(e *estate)) {
 func inEstateWith(t *testing.T, opts informer.Options[*corev1.Secret], fn func(e *estate)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		e := &estate{T: t, named: map[informer.Key]bool{}, faults: map[string]error{}}
+		e := &estate{T: t, named: map[informer.Key]bool{}, faults: map[string]error{}, released: make(chan struct{})}
 		e.server = reconciletest.NewServer(t, reconciletest.Options{Namespaces: []string{"shop", "blog"}})
 		e.theirs = kubernetes.NewForConfigOrDie(e.server.Config())
 		e.link = e.server.Link()
@@ -84,8 +87,14 @@ func (e *estate) cache(cfg *rest.Config,
 	return secrets
 }
 
-// errHangs is the fault of a request that is never answered, and errSlow of one that is answered after ten seconds.
-var errHangs, errSlow = errors.New("not answered"), errors.New("slow")
+// These are faults of requests.
+var (
+	errHangs       = errors.New("not answered")
+	errStuck       = errors.New("not answered, nor given up")
+	errSlow        = errors.New("answered after ten seconds, as it is after five")
+	errUnreachable = error(&net.OpError{Op: "dial", Net: "tcp", Err: errors.New("no route to host")})
+	errNoWatch     = error(apierrors.NewInternalError(errors.New("that of watches only")))
+)
 
 // faulty fails the requests about single objects as the estate says.
 type faulty struct {
@@ -104,11 +113,19 @@ func (f faulty) RoundTrip(req *http.Request) (*http.Response, error) {
 	f.selectors = append(f.selectors, seen)
 	err := f.faults[strings.TrimPrefix(selector, "metadata.name=")]
 	f.mu.Unlock()
+	if err == errNoWatch && req.URL.Query().Get("watch") == "" {
+		err = nil
+	}
 	switch err {
 	case nil:
 		return next()
 	case errSlow:
-		return reconciletest.Delay(10*time.Second, 0)(req.Context(), next)
+		return reconciletest.Delay(5*time.Second, 5*time.Second)(req.Context(), next)
+	case errUnreachable:
+		return nil, err
+	case errStuck:
+		<-f.released
+		return nil, err
 	case errHangs:
 		return reconciletest.Delay(time.Hour, 0)(req.Context(), next)
 	default:

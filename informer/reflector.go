@@ -63,7 +63,7 @@ type reflector[T any] struct {
 
 	// These are safe for concurrent use.
 	wanted atomic.Pointer[metav1.ListOptions] // the selectors of the next list; nothing else is set
-	// relistWanted holds a token while a list is asked for: see [SharedIndexInformer.Relist].
+	// relistWanted holds a token while a list is asked for: see wantList.
 	relistWanted chan struct{}
 	// guide tells of changes of the one object that is followed, by news. Nil: it is watched.
 	guide atomic.Pointer[guide[T]]
@@ -213,6 +213,14 @@ func (r *reflector[T]) cannotStream(err error) {
 	if r.streamsLeft == 0 {
 		r.log.V(1).Info("The server does not stream lists; using plain ones from now on", "err", err)
 		r.health.plain.Store(true)
+	}
+}
+
+// wantList asks for a list that begins from now on.
+func (r *reflector[T]) wantList() {
+	select {
+	case r.relistWanted <- struct{}{}:
+	default: // one list serves both calls
 	}
 }
 
