@@ -56,7 +56,7 @@ func inspectInformer(inf Informer, withText bool) status.Informer {
 	s := status.Informer{Name: inf.Name(), Group: h.Resource.Group, Version: h.Resource.Version,
 		Resource: h.Resource.Resource, State: string(h.State), Since: h.Since, Reason: reasonOf(h, withText),
 		LastProgress: h.LastProgress, Lists: h.Lists, Rewinds: h.Rewinds, Unknown: h.Unknown,
-		Rejected: h.Rejected, Queued: h.Queued, Bytes: h.Bytes}
+		ByMetadata: h.ByMetadata, Rejected: h.Rejected, Queued: h.Queued, Bytes: h.Bytes}
 	s.Silent = tooQuiet(h, time.Now())
 	if counted, ok := inf.(interface{ Len() int }); ok {
 		s.Objects = counted.Len()

@@ -220,6 +220,14 @@ func TestAKeyIsReconciledForWhatItsObjectNames(t *testing.T) {
 	})
 }
 
+func TestAManagerSaysHowManyNamesAreFollowedByMetadata(t *testing.T) {
+	inRegistryWith(t, informer.Options[*corev1.Secret]{MaxWatches: 1}, func(r *registry) {
+		r.site("web", "tls,other")
+		i := slices.IndexFunc(r.manager.Inspect().Informers, func(i status.Informer) bool { return i.Name == "secrets" })
+		require.Equal(t, 2, r.manager.Inspect().Informers[i].ByMetadata)
+	})
+}
+
 func TestAKeyWaitsForWhatIsNotKnown(t *testing.T) {
 	inRegistry(t, func(r *registry) {
 		r.secret("tls", "1")

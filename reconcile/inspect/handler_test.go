@@ -57,7 +57,8 @@ func TestPages(t *testing.T) {
 	for path, want := range map[string][]string{
 		"": {"<h1><bdi>web</bdi>, <bdi>db</bdi>", "web: 2 keys fail", "1,234,567",
 			"The cache of pods has been stale for 1 min 15 s: Forbidden (403)",
-			"web-7d4b9-x2x9p", "for 1 d 2 h", `data-label="Heap">31.4 MB</td>`,
+			"web-7d4b9-x2x9p", "for 1 d 2 h", `data-label="By metadata">10,007</td>`,
+			`data-label="Heap">31.4 MB</td>`,
 			`href="key?controller=web&amp;name=web-0&amp;namespace=default"`},
 		"keys?controller=web":                     {"default/web-0", "stuck", "1–50 of 120", `rel="next"`, "42 min"},
 		"keys?controller=web&search=SHOP%2Fweb-1": {"shop/web-1", "(the controller has 120)"},

@@ -97,7 +97,7 @@ func sampleStatus() status.Manager {
 			{Name: "db", Workers: 1, Sources: []string{"For pods"}, Objects: 12, Runs: 40},
 		},
 		Informers: []status.Informer{
-			{Name: "webs", Resource: "webs", Objects: 10000, Bytes: 31_400_000,
+			{Name: "webs", Resource: "webs", Objects: 10000, ByMetadata: 10007, Bytes: 31_400_000,
 				ResourceVersion: "48213377", State: "Live", Since: ago(26 * time.Hour),
 				LastProgress: ago(3 * time.Second), Lists: 1},
 			{Name: "pods", Resource: "pods", Version: "v1", Objects: 41234, ResourceVersion: "48213005",

@@ -21,12 +21,13 @@ type Informer struct {
 	Reason       *Error    `json:"reason,omitempty"`
 	LastProgress time.Time `json:"lastProgress,omitzero"`
 	// Silent says that the cache is Live although the server has sent nothing for five minutes, not even a bookmark.
-	Silent   bool `json:"silent,omitempty"`
-	Lists    int  `json:"lists,omitempty"`
-	Rewinds  int  `json:"rewinds,omitempty"`
-	Unknown  int  `json:"unknown,omitempty"`
-	Rejected int  `json:"rejected,omitempty"`
-	Queued   int  `json:"queued,omitempty"`
+	Silent     bool `json:"silent,omitempty"`
+	Lists      int  `json:"lists,omitempty"`
+	Rewinds    int  `json:"rewinds,omitempty"`
+	Unknown    int  `json:"unknown,omitempty"`
+	ByMetadata int  `json:"byMetadata,omitempty"`
+	Rejected   int  `json:"rejected,omitempty"`
+	Queued     int  `json:"queued,omitempty"`
 	// Namespaces are those that the informer follows one by one; none if it follows all together. Each has a name, a
 	// version, a state with its time and reason, and its last progress; the other fields are of the informer.
 	Namespaces []Namespace `json:"namespaces,omitempty"`

@@ -72,7 +72,8 @@ func TestWhy(t *testing.T) {
 		out.Reset()
 		require.NoError(t, run(t.Context(), append(from, "top"), &out, io.Discard))
 		require.Contains(t, out.String(), "Working for ")
-		require.Regexp(t, `CACHE +STATE +FOR +OBJECTS +HEAP +REASON\n\S+ +Live +\S+ +\d+ +\d+ kB`, out.String())
+		require.Regexp(t, `CACHE +STATE +FOR +OBJECTS +BY METADATA +HEAP +REASON\n\S+ +Live +\S+ +\d+ +0 +\d+ kB`,
+			out.String())
 		require.Regexp(t, `default/bad +Failed +\S+ +\d+ +\S+ +terminal`, out.String())
 	}
 	var out bytes.Buffer

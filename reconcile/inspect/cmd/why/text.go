@@ -153,10 +153,10 @@ func writeManager(out io.Writer, m status.Manager) {
 	}
 	w.Flush()
 	w = tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "\nCACHE\tSTATE\tFOR\tOBJECTS\tHEAP\tREASON")
+	fmt.Fprintln(w, "\nCACHE\tSTATE\tFOR\tOBJECTS\tBY METADATA\tHEAP\tREASON")
 	for _, i := range m.Informers {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\n", plain(i.Name), plain(i.State), since(m.At, i.Since), i.Objects,
-			i.Size(), errorText(i.Reason))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%s\n", plain(i.Name), plain(i.State), since(m.At, i.Since),
+			i.Objects, i.ByMetadata, i.Size(), errorText(i.Reason))
 	}
 	w.Flush()
 }
