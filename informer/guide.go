@@ -328,8 +328,8 @@ func (all guides[T]) follow(w *writer[T]) {
 			if leads {
 				w.log.Info("The objects that are named are followed by the metadata of all", "namespace", namespace)
 			} else {
-				w.log.Info("The objects that are named are watched one by one, as the metadata of all cannot be followed",
-					"namespace", namespace, "err", g.health().get().LastError)
+				w.log.Info("The objects that are named are watched one by one, as the metadata of all cannot be "+
+					"followed", "namespace", namespace, "err", g.health().get().LastError)
 			}
 		}
 	}

@@ -223,8 +223,9 @@ func TestAKeyIsReconciledForWhatItsObjectNames(t *testing.T) {
 func TestAManagerSaysHowManyNamesAreFollowedByMetadata(t *testing.T) {
 	inRegistryWith(t, informer.Options[*corev1.Secret]{MaxWatches: 1}, func(r *registry) {
 		r.site("web", "tls,other")
-		i := slices.IndexFunc(r.manager.Inspect().Informers, func(i status.Informer) bool { return i.Name == "secrets" })
-		require.Equal(t, 2, r.manager.Inspect().Informers[i].ByMetadata)
+		all := r.manager.Inspect().Informers
+		i := slices.IndexFunc(all, func(i status.Informer) bool { return i.Name == "secrets" })
+		require.Equal(t, 2, all[i].ByMetadata)
 	})
 }
 
