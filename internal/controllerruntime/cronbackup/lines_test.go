@@ -24,8 +24,8 @@ var parts = map[string]string{
 }
 
 // TestLines prints the table of README.md: the lines of code of both operators, those with a token of Go on them, in
-// files as gofmt writes them. Generated code, package docs and tests are not counted, nor are the webhooks and the second
-// version, which only ours has; the wiring is counted with theirs. With -update it writes the table.
+// files as gofmt writes them. Generated code, package docs and tests are not counted, nor are the webhooks and the
+// second version, which only ours has; what wires them up is. With -update it writes the table.
 func TestLines(t *testing.T) {
 	ours, theirs := count(t, example, ".", "api/v1"), count(t, ".", ".")
 	require.NotZero(t, ours["webhooks"])
