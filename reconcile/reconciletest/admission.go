@@ -32,6 +32,11 @@ type hook struct {
 	configuration string
 }
 
+// optional reports whether it is ignored that the webhook could not be called.
+func (h hook) optional() bool {
+	return h.FailurePolicy != nil && *h.FailurePolicy == admissionregistrationv1.Ignore
+}
+
 // admission is what is asked about one write: o is nil for a deletion, old for a creation.
 type admission struct {
 	server *Server
@@ -406,9 +411,9 @@ func (a *admission) ask(h hook, request *admissionv1.AdmissionRequest, mutating 
 
 // failed is what becomes of a write when a webhook could not be called.
 func (a *admission) failed(h hook, err error) error {
-	if h.FailurePolicy != nil && *h.FailurePolicy == admissionregistrationv1.Ignore {
-		if a.ctx.Err() != nil {
-			return apierrors.NewTimeoutError("request did not complete within requested timeout", 0)
+	if h.optional() {
+		if a.ctx.Err() != nil || a.late() {
+			return errLate
 		}
 		return nil
 	}

@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -591,6 +592,129 @@ func TestReviewsAreNumberedInTheOrderOfTheWebhooks(t *testing.T) {
 				uids[fmt.Sprintf("v%d.example.com", i)])
 		}
 	})
+}
+
+const errorOfLateWrites = "Timeout: request did not complete within requested timeout - context deadline exceeded"
+
+// TestWritesThatTakeTooLong are answered with 504 after 34 s, and are not stored, whether failures are ignored or not.
+// The deletion of a collection may take a minute.
+func TestWritesThatTakeTooLong(t *testing.T) {
+	for _, policy := range []string{"Fail", "Ignore"} {
+		for _, kind := range []string{"mutating", "validating"} {
+			t.Run(policy+" "+kind, func(t *testing.T) {
+				inHookWorld(t, func(w *hookWorld) {
+					slow := func(name string) string {
+						return `{name: ` + name + `, failurePolicy: ` + policy + `, timeoutSeconds: 30` + configMaps
+					}
+					require.NoError(w, w.register("mutating", "a", slow("a.example.com")))
+					require.NoError(w, w.register(kind, "b", slow("b.example.com")))
+					w.server.InjectWebhooks(func(WebhookCall) Fault { return Delay(20*time.Second, 0) })
+					begin := time.Now()
+					_, err := w.create("a")
+					require.EqualError(w, err, errorOfLateWrites)
+					require.True(w, apierrors.IsTimeout(err))
+					require.Equal(w, 34*time.Second, time.Since(begin))
+					time.Sleep(time.Minute)
+					_, stored := Get[*corev1.ConfigMap](w.server, "configmaps", "default", "a")
+					require.False(w, stored)
+				})
+			})
+		}
+	}
+	inHookWorld(t, func(w *hookWorld) {
+		require.NoError(w, w.register("mutating", "m", `{name: m.example.com`+configMaps))
+		w.server.InjectWebhooks(func(WebhookCall) Fault { return Delay(8*time.Second, 0) })
+		begin := time.Now()
+		create := func(timeout string) error {
+			return w.client.CoreV1().RESTClient().Post().Namespace("default").Resource("configmaps").
+				Param("timeout", timeout).Body(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}).
+				Do(w.Context()).Error()
+		}
+		require.EqualError(w, create("5s"), errorOfLateWrites)
+		require.Equal(w, 5*time.Second, time.Since(begin), "the client may ask for less")
+		require.EqualError(w, create("x"), `invalid timeout specified in the request URL - time: invalid duration "x"`)
+		require.NoError(w, create("1h"))
+	})
+	inHookWorld(t, func(w *hookWorld) {
+		for i := range 4 {
+			_, err := w.create(fmt.Sprint(i))
+			require.NoError(w, err)
+		}
+		require.NoError(w, w.register("validating", "v", `{name: v.example.com, timeoutSeconds: 30, rules: [{`+
+			`apiGroups: [""], apiVersions: [v1], resources: [configmaps], operations: [DELETE]}]}`))
+		w.server.InjectWebhooks(func(WebhookCall) Fault { return Delay(25*time.Second, 0) })
+		begin := time.Now()
+		err := w.client.CoreV1().ConfigMaps("default").DeleteCollection(w.Context(), metav1.DeleteOptions{},
+			metav1.ListOptions{})
+		require.EqualError(w, err, errorOfLateWrites)
+		require.Equal(w, time.Minute, time.Since(begin))
+		require.Len(w, List[*corev1.ConfigMap](w.server, "configmaps", "default"), 2)
+	})
+}
+
+// TestAWebhookIsToldHowMuchTimeIsLeft for its answer, in whole seconds.
+func TestAWebhookIsToldHowMuchTimeIsLeft(t *testing.T) {
+	inHookWorld(t, func(w *hookWorld) {
+		slow := `, failurePolicy: Ignore, timeoutSeconds: 30` + configMaps
+		require.NoError(w, w.register("mutating", "m", `{name: a.example.com`+slow, `{name: b.example.com`+slow))
+		var told []string
+		w.server.webhooks = map[string]http.Handler{"hooks.example.com": http.HandlerFunc(
+			func(_ http.ResponseWriter, req *http.Request) {
+				told = append(told, req.URL.Query().Get("timeout"))
+				time.Sleep(20*time.Second + time.Millisecond)
+			})}
+		_, err := w.create("a")
+		require.EqualError(w, err, errorOfLateWrites)
+		require.Equal(w, []string{"30s", "14s"}, told)
+		time.Sleep(time.Minute) // for the second handler
+	})
+}
+
+// TestARaceThatIsNeverWon ends when the time of the write is over. A webhook that writes the same object makes one.
+func TestARaceThatIsNeverWon(t *testing.T) {
+	for _, kind := range []string{"mutating", "validating"} {
+		t.Run(kind, func(t *testing.T) {
+			inHookWorld(t, func(w *hookWorld) {
+				crds, err := dynamic.NewForConfig(w.server.Config())
+				require.NoError(w, err)
+				gvr := definitions
+				gvr.Group, gvr.Resource = "corpus.example.com", "doors"
+				doors := crds.Resource(gvr).Namespace("default")
+				made, err := doors.Create(w.Context(), door("v1", "a", map[string]any{"width": int64(10)}),
+					metav1.CreateOptions{})
+				require.NoError(w, err)
+				require.NoError(w, w.register(kind, "m", `{name: m.example.com, rules: [{apiGroups: ["*"], `+
+					`apiVersions: ["*"], resources: ["doors"], operations: [UPDATE, DELETE]}]}`))
+				n, lost := 0, 3
+				w.hooks["m.example.com"] = func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+					if n++; n <= lost {
+						_, err := doors.Patch(w.Context(), "a", types.MergePatchType,
+							fmt.Appendf(nil, `{"status":{"width":%d}}`, n), metav1.PatchOptions{}, "status")
+						require.NoError(w, err)
+					}
+					return &admissionv1.AdmissionResponse{Allowed: true}
+				}
+				patch := func() (*unstructured.Unstructured, error) {
+					return doors.Patch(w.Context(), "a", types.MergePatchType, []byte(`{"spec":{"width":20}}`),
+						metav1.PatchOptions{})
+				}
+				begin := time.Now()
+				changed, err := patch()
+				require.NoError(w, err)
+				require.EqualValues(w, 20, specOfDoor(changed)["width"])
+				require.Equal(w, 4, n)
+				require.Zero(w, time.Since(begin), "a race that is won in the end takes no time")
+
+				_, err = doors.Update(w.Context(), made, metav1.UpdateOptions{})
+				require.True(w, apierrors.IsConflict(err), "an update of this version: %v", err)
+				lost = 1_000_000
+				_, err = patch()
+				require.EqualError(w, err, errorOfLateWrites)
+				require.Equal(w, 34*time.Second, time.Since(begin))
+				require.EqualError(w, doors.Delete(w.Context(), "a", metav1.DeleteOptions{}), errorOfLateWrites)
+			})
+		})
+	}
 }
 
 // TestAWebhookCannotMoveAnObject into another namespace.

@@ -97,19 +97,18 @@ func (s *Server) deleteObject(c *call) (*http.Response, error) {
 // delete deletes an object, or begins to: an object that has finalizers, and one whose kind takes time to go, is marked
 // first. gone reports whether it is no longer there.
 func (s *Server) delete(c *call, opts *metav1.DeleteOptions) (o object, gone bool, err error) {
-	for {
+	err = c.race(func() error {
 		live, err := c.live(s, c.resource)
 		if err != nil {
-			return nil, false, internal(corrupt("", c.resource, s.lookup(c.resource, c.key()), err))
+			return internal(corrupt("", c.resource, s.lookup(c.resource, c.key()), err))
 		}
 		if live == nil {
-			return nil, false, c.notFound()
+			return c.notFound()
 		}
-		o, gone, err := s.deleteOnce(c, live, *opts.DeepCopy())
-		if !errors.Is(err, errRaced) {
-			return o, gone, err
-		}
-	}
+		o, gone, err = s.deleteOnce(c, live, *opts.DeepCopy())
+		return err
+	})
+	return o, gone, err
 }
 
 func (s *Server) deleteOnce(c *call, live object, opts metav1.DeleteOptions) (o object, gone bool, err error) {

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,18 +18,20 @@ import (
 // call is a request on its way through the server.
 type call struct {
 	Request
-	ctx       context.Context
-	link      *Link
-	resource  *Resource
-	parent    *Resource // for the subresource scale, where resource is that of the Scale
-	query     url.Values
-	body      []byte
-	media     string // of the body
-	format    format // of the answer
-	userAgent string
-	accept    bool // a deletion that is not complete is to be answered with 202
-	warnings  []string
-	mutated   bool // a webhook has changed the object
+	ctx        context.Context
+	link       *Link
+	resource   *Resource
+	parent     *Resource // for the subresource scale, where resource is that of the Scale
+	query      url.Values
+	body       []byte
+	media      string // of the body
+	format     format // of the answer
+	userAgent  string
+	accept     bool // a deletion that is not complete is to be answered with 202
+	warnings   []string
+	mutated    bool      // a webhook has changed the object
+	deadline   time.Time // when its time is over; zero: never
+	controller string    // who makes it if there is no link
 }
 
 // serve answers a request. An error of the server is an answer, too; what is returned as an error is one of the
@@ -110,7 +113,7 @@ func (c *call) process(s *Server, req *http.Request) (*http.Response, error) {
 	if c.body, c.media, err = s.readBody(req); err != nil {
 		return nil, err
 	}
-	return s.answer(c)
+	return s.answerInTime(c)
 }
 
 // judgeSubresource refuses a subresource that the resource or the server has not. A request for a Scale goes on with

@@ -236,6 +236,9 @@ func (c *call) write(s *Server, key types.NamespacedName, was, is object, lent b
 			return nil, err
 		}
 	}
+	if c.late() {
+		return nil, errLate
+	}
 	written, err := s.store.writeLent(r.GroupResource(), key, was, stored, lent)
 	if err != nil {
 		return nil, err

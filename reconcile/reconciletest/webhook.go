@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -89,8 +90,9 @@ func reviewUID(s *Server) types.UID {
 
 // webhookFailed reports whether a request has failed since a webhook could not be called.
 func webhookFailed(err error) bool {
-	return err != nil && !isNotModelled(err) && (strings.Contains(err.Error(), "failed calling webhook") ||
-		strings.Contains(err.Error(), "conversion webhook for"))
+	return err != nil && !isNotModelled(err) && slices.ContainsFunc([]string{"failed calling webhook",
+		"conversion webhook for", errLate.ErrStatus.Message},
+		func(text string) bool { return strings.Contains(err.Error(), text) })
 }
 
 // webhook is where a call goes to.
@@ -139,9 +141,14 @@ func (w webhook) post(s *Server, c *call, timeout time.Duration, request, respon
 	if err != nil {
 		return err
 	}
+	if c.late() {
+		return context.DeadlineExceeded
+	}
+	timeout = c.within(timeout)
 	ctx, cancel := context.WithTimeout(c.ctx, timeout)
 	defer cancel()
-	result := client.Post().SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Timeout(timeout).Do(ctx)
+	told := (timeout + time.Second - 1).Truncate(time.Second) // the webhook is told whole seconds
+	result := client.Post().SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Timeout(told).Do(ctx)
 	if err := cmp.Or(trip.notModelled, result.Error()); err != nil {
 		return err
 	}

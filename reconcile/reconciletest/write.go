@@ -265,40 +265,45 @@ func (s *Server) change(c *call, create bool, change func(live object) (object, 
 
 // modify replaces an object by what change makes of it, or creates it if there is none and create is set. A change that
 // names no resourceVersion is made again when somebody else was faster.
-func (s *Server) modify(c *call, create bool, change func(live object) (object, error)) (object, bool, error) {
-	for {
-		live, err := c.live(s, c.resource)
-		if err != nil {
-			return nil, false, err
-		}
-		if live == nil && !create {
-			return nil, false, c.missing()
-		}
-		o, err := change(live)
-		if err == nil && live == nil {
-			err = s.admitNamespace(c, o)
-		}
-		if err == nil {
-			err = newAdmission(s, c, o, live).mutate()
-		}
-		if err != nil {
-			return nil, false, err
-		}
-		if live == nil {
-			wipe(o)
-			if !c.DryRun {
-				o.SetResourceVersion("")
-			}
-			if err := s.insert(c, o); err != nil {
-				return nil, false, err
-			}
-			return o, true, nil
-		}
-		modified, err := s.replace(c, live, o)
-		if !errors.Is(err, errRaced) {
-			return modified, false, err
-		}
+func (s *Server) modify(c *call, create bool, change func(live object) (object, error)) (o object, created bool,
+	err error) {
+	err = c.race(func() error {
+		o, created, err = s.modifyOnce(c, create, change)
+		return err
+	})
+	return o, created, err
+}
+
+func (s *Server) modifyOnce(c *call, create bool, change func(live object) (object, error)) (object, bool, error) {
+	live, err := c.live(s, c.resource)
+	if err != nil {
+		return nil, false, err
 	}
+	if live == nil && !create {
+		return nil, false, c.missing()
+	}
+	o, err := change(live)
+	if err == nil && live == nil {
+		err = s.admitNamespace(c, o)
+	}
+	if err == nil {
+		err = newAdmission(s, c, o, live).mutate()
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	if live == nil {
+		wipe(o)
+		if !c.DryRun {
+			o.SetResourceVersion("")
+		}
+		if err := s.insert(c, o); err != nil {
+			return nil, false, err
+		}
+		return o, true, nil
+	}
+	o, err = s.replace(c, live, o)
+	return o, false, err
 }
 
 // missing is the error of a write to an object that does not exist. A real server creates what has no spec yet if it is
