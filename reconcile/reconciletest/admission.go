@@ -467,8 +467,8 @@ func (a *admission) request(to target, shown contents) (*admissionv1.AdmissionRe
 
 func (a *admission) userInfo() authenticationv1.UserInfo {
 	switch {
-	case a.link == nil: // the collector
-		user := ServiceAccount("kube-system", "generic-garbage-collector")
+	case a.link == nil:
+		user := ServiceAccount("kube-system", a.controller)
 		return authenticationv1.UserInfo{Username: user, Groups: append(groupsOf(user)[1:], groupsOf(user)[0])}
 	case a.link.user == "":
 		return authenticationv1.UserInfo{Username: "system:admin", Groups: []string{"system:masters",

@@ -17,6 +17,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -525,6 +526,67 @@ func TestTheCollectorTriesAgainWhatAWebhookRefuses(t *testing.T) {
 		require.Equal(w, []string{"v.example.com DELETE"}, w.takeAsked())
 		time.Sleep(time.Minute)
 		require.Empty(w, w.takeAsked(), "there is nothing left to do")
+	})
+}
+
+// TestWebhooksAreToldWhichControllerWrites, by the service accounts of a real cluster.
+func TestWebhooksAreToldWhichControllerWrites(t *testing.T) {
+	inHookWorld(t, func(w *hookWorld) {
+		_, err := w.client.CoreV1().Namespaces().Create(w.Context(),
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{})
+		require.NoError(w, err)
+		maps := w.client.CoreV1().ConfigMaps("a")
+		make := func(name string, owners ...*corev1.ConfigMap) *corev1.ConfigMap {
+			cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
+			for _, o := range owners {
+				cm.OwnerReferences = append(cm.OwnerReferences,
+					metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: o.Name, UID: o.UID})
+			}
+			made, err := maps.Create(w.Context(), cm, metav1.CreateOptions{})
+			require.NoError(w, err)
+			return made
+		}
+		owner, parent := make("owner"), make("parent")
+		make("left", owner)
+		make("taken", parent)
+		claims := w.client.CoreV1().PersistentVolumeClaims("a")
+		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "claim"}}
+		claim.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+		claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+		_, err = claims.Create(w.Context(), claim, metav1.CreateOptions{})
+		require.NoError(w, err)
+
+		require.NoError(w, w.register("validating", "v", `{name: v.example.com, rules: [{apiGroups: [""], `+
+			`apiVersions: [v1], resources: [configmaps, persistentvolumeclaims, namespaces], `+
+			`operations: [UPDATE, DELETE]}]}`))
+		var told []string
+		w.hooks["v.example.com"] = func(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+			who := r.UserInfo.Username[strings.LastIndex(r.UserInfo.Username, ":")+1:]
+			require.Contains(w, []string{"system:admin", ServiceAccount("kube-system", who)}, r.UserInfo.Username)
+			told = append(told, fmt.Sprintf("%s %s %s by %s", r.Operation, r.Resource.Resource, r.Name, who))
+			return &admissionv1.AdmissionResponse{Allowed: true}
+		}
+		takeTold := func() (all []string) {
+			time.Sleep(time.Minute)
+			all, told = told, nil
+			return all
+		}
+		orphan, background := metav1.DeletePropagationOrphan, metav1.DeletePropagationBackground
+		require.NoError(w, maps.Delete(w.Context(), "owner", metav1.DeleteOptions{PropagationPolicy: &orphan}))
+		require.Equal(w, []string{"DELETE configmaps owner by admin",
+			"UPDATE configmaps left by generic-garbage-collector",
+			"UPDATE configmaps owner by generic-garbage-collector"}, takeTold())
+		require.NoError(w, maps.Delete(w.Context(), "parent", metav1.DeleteOptions{PropagationPolicy: &background}))
+		require.Equal(w, []string{"DELETE configmaps parent by admin",
+			"DELETE configmaps taken by generic-garbage-collector"}, takeTold())
+		require.NoError(w, claims.Delete(w.Context(), "claim", metav1.DeleteOptions{}))
+		require.Equal(w, []string{"DELETE persistentvolumeclaims claim by admin",
+			"UPDATE persistentvolumeclaims claim by pvc-protection-controller"}, takeTold())
+		require.NoError(w, w.client.CoreV1().Namespaces().Delete(w.Context(), "a", metav1.DeleteOptions{}))
+		require.Equal(w, []string{"DELETE namespaces a by admin", "DELETE configmaps  by namespace-controller"},
+			takeTold(), "no name, as of any deletion of a collection")
+		require.JSONEq(w, `{"kind":"DeleteOptions","apiVersion":"meta.k8s.io/v1","propagationPolicy":"Background"}`,
+			string(w.last.Options.Raw))
 	})
 }
 

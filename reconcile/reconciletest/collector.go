@@ -31,6 +31,13 @@ type collector struct {
 	pause   time.Duration // guarded by passing: from the last pass that was refused something to the next
 }
 
+// The service accounts of the controllers of a real cluster, by which webhooks know who writes.
+const (
+	garbageCollector = "generic-garbage-collector"
+	namespaceKeeper  = "namespace-controller"
+	claimProtector   = "pvc-protection-controller"
+)
+
 // longestPause is the longest that the collector waits before it tries again what was refused. It is less than
 // [Check] waits until it takes a program to be done.
 const longestPause = 10 * time.Second
@@ -123,7 +130,7 @@ func (c *collector) collectAll() {
 				pod, ok := other.object.(*corev1.Pod)
 				return ok && pod.Namespace == i.GetNamespace() && uses(pod, i.GetName())
 			}) {
-				c.release(i, claimProtection)
+				c.release(i, claimProtection, claimProtector)
 			}
 		case !i.deleting() && len(i.GetOwnerReferences()) > 0:
 			c.collect(i, len(dependents[i.GetUID()]) > 0)
@@ -209,7 +216,7 @@ func (c *collector) orphan(i item, dependents []item) {
 			return
 		}
 	}
-	c.release(i, metav1.FinalizerOrphanDependents)
+	c.release(i, metav1.FinalizerOrphanDependents, garbageCollector)
 }
 
 // finishForeground lets an owner go once none of its dependents is left that it has to wait for.
@@ -221,17 +228,21 @@ func (c *collector) finishForeground(i item, dependents []item) {
 			}
 		}
 	}
-	c.release(i, metav1.FinalizerDeleteDependents)
+	c.release(i, metav1.FinalizerDeleteDependents, garbageCollector)
 }
 
-// finishNamespace deletes what a namespace holds, and then the namespace.
+// finishNamespace deletes what a namespace holds, and then the namespace. A real controller deletes whole collections, so
+// that webhooks are told no name.
 func (c *collector) finishNamespace(namespace *corev1.Namespace, items []item) {
 	empty := true
 	for _, i := range items {
 		if i.GetNamespace() == namespace.Name {
 			empty = false
 			if !i.deleting() {
-				c.delete(i, metav1.DeletePropagationBackground)
+				call := c.as(i, namespaceKeeper)
+				call.Verb = "deletecollection"
+				_, _, err := c.server.delete(call, &metav1.DeleteOptions{PropagationPolicy: new(background)})
+				c.heed(err)
 			}
 		}
 	}
@@ -239,7 +250,7 @@ func (c *collector) finishNamespace(namespace *corev1.Namespace, items []item) {
 	switch {
 	case !empty:
 	case len(namespace.Finalizers) == 0:
-		_, _ = c.as(item{namespace, r}).remove(c.server, namespace)
+		_, _ = c.as(item{namespace, r}, namespaceKeeper).remove(c.server, namespace)
 	case len(namespace.Spec.Finalizers) > 0:
 		finalized := namespace.DeepCopy()
 		finalized.Spec.Finalizers = nil
@@ -249,18 +260,19 @@ func (c *collector) finishNamespace(namespace *corev1.Namespace, items []item) {
 	}
 }
 
-// as makes a call about an object, by the controller manager.
-func (c *collector) as(i item) *call {
+// as makes a call about an object, by a controller of the controller manager.
+func (c *collector) as(i item, controller string) *call {
 	return &call{
 		Request:  Request{Resource: i.resource.GroupVersionResource, Namespace: i.GetNamespace(), Name: i.GetName()},
 		resource: i.resource,
-		ctx:      context.Background(), userAgent: "kube-controller-manager",
+		ctx:      context.Background(), userAgent: "kube-controller-manager", controller: controller,
+		deadline: time.Now().Add(writeTime),
 	}
 }
 
 func (c *collector) delete(i item, policy metav1.DeletionPropagation) {
 	uid, version := i.GetUID(), i.GetResourceVersion()
-	_, _, err := c.server.delete(c.as(i), &metav1.DeleteOptions{
+	_, _, err := c.server.delete(c.as(i, garbageCollector), &metav1.DeleteOptions{
 		PropagationPolicy: &policy, Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
 	})
 	c.heed(err)
@@ -268,7 +280,7 @@ func (c *collector) delete(i item, policy metav1.DeletionPropagation) {
 
 // disown takes owners out of the references of an object, and reports whether they are out.
 func (c *collector) disown(i item, owners []types.UID) bool {
-	return c.change(i, func(o object) {
+	return c.change(i, garbageCollector, func(o object) {
 		o.SetOwnerReferences(slices.DeleteFunc(slices.Clone(o.GetOwnerReferences()),
 			func(ref metav1.OwnerReference) bool {
 				return slices.Contains(owners, ref.UID)
@@ -277,16 +289,16 @@ func (c *collector) disown(i item, owners []types.UID) bool {
 }
 
 // release takes a finalizer off an object.
-func (c *collector) release(i item, finalizer string) {
-	c.change(i, func(o object) {
+func (c *collector) release(i item, finalizer, controller string) {
+	c.change(i, controller, func(o object) {
 		o.SetFinalizers(slices.DeleteFunc(slices.Clone(o.GetFinalizers()),
 			func(f string) bool { return f == finalizer }))
 	})
 }
 
 // change changes an object that is still the one that was looked at. It reports whether the change holds.
-func (c *collector) change(i item, fn func(object)) bool {
-	call := c.as(i)
+func (c *collector) change(i item, controller string, fn func(object)) bool {
+	call := c.as(i, controller)
 	_, _, err := c.server.modify(call, false, func(live object) (object, error) {
 		if live.GetUID() != i.GetUID() {
 			return nil, call.notFound()
