@@ -113,6 +113,10 @@ var shorthand = map[string]struct{ path, apiVersion, kind string }{
 	"gates1":   {"/apis/corpus.example.com/v1alpha1/namespaces/NS/gates", "corpus.example.com/v1alpha1", "Gate"},
 	"hatches":  {"/apis/corpus.example.com/v1/namespaces/NS/hatches", "corpus.example.com/v1", "Hatch"},
 	"hatches1": {"/apis/corpus.example.com/v1alpha1/namespaces/NS/hatches", "corpus.example.com/v1alpha1", "Hatch"},
+	"panes":    {"/apis/corpus.example.com/v1/namespaces/NS/panes", "corpus.example.com/v1", "Pane"},
+	"panes1":   {"/apis/corpus.example.com/v1alpha1/namespaces/NS/panes", "corpus.example.com/v1alpha1", "Pane"},
+	"crds": {"/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "apiextensions.k8s.io/v1",
+		"CustomResourceDefinition"},
 	"mwc": {"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", "admissionregistration.k8s.io/v1",
 		"MutatingWebhookConfiguration"},
 	"vwc": {"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", "admissionregistration.k8s.io/v1",
@@ -622,7 +626,7 @@ func customResources() []Resource {
 	}
 	manifest := string(twoVersions(""))
 	for _, names := range [][]string{{"doors", "gates", "door", "gate", "Door", "Gate"},
-		{"doors", "hatches", "door", "hatch", "Door", "Hatch"}} {
+		{"doors", "hatches", "door", "hatch", "Door", "Hatch"}, {"doors", "panes", "door", "pane", "Door", "Pane"}} {
 		manifest += "\n---\n" + strings.NewReplacer(names...).Replace(string(twoVersions(hooks().conversion())))
 	}
 	twice, err := ReadCRDs([]byte(manifest))

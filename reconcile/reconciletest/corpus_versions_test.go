@@ -1,7 +1,7 @@
 package reconciletest
 
 // versionsCorpus is about custom resources in two versions: doors, of which only the apiVersion changes, and gates,
-// which a webhook converts.
+// hatches and panes, which a webhook converts.
 var versionsCorpus = []conversation{
 	{"versions: create and read", []step{
 		post("doors", "a", `"spec":{"width":70,"both":"x"}`), get("doors/a"), get("doors1/a"),
@@ -47,6 +47,17 @@ var versionsCorpus = []conversation{
 		post("gates", "b", `"spec":{"width":10}`), del("gates/a", ``), events("w", 3), events("v", 3),
 		watching("s", "gates?sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"),
 		events("s", 2)}},
+	// The answers about a definition differ in who manages which of its fields.
+	{"versions: watches of a definition that changes", []step{
+		post("panes1", "a", `"spec":{"size":7}`), watching("w", "panes?resourceVersion={{a.rv}}"),
+		watching("v", "panes1?resourceVersion={{a.rv}}"), watching("g", "gates"),
+		raw("PATCH", "crds/panes.corpus.example.com", "application/merge-patch+json", "application/json",
+			`{"metadata":{"labels":{"l":"1"}}}`), merge("panes1/a", `{"spec":{"size":8}}`), events("w", 1),
+		events("v", 1),
+		raw("PATCH", "crds/panes.corpus.example.com", "application/merge-patch+json", "application/json",
+			`{"spec":{"conversion":{"webhook":{"conversionReviewVersions":["v1","v1beta1"]}}}}`), ends("w"), ends("v"),
+		merge("panes1/a", `{"spec":{"size":9}}`), get("panes/a"), post("gates", "b", `"spec":{"width":70}`),
+		events("g", 1)}},
 	{"versions: finalizers", []step{
 		post("gates", "a", `"metadata":{"finalizers":["example.com/f"]},"spec":{"width":70}`), del("gates1/a", ``),
 		get("gates/a"), merge("gates1/a", `{"metadata":{"finalizers":null}}`), get("gates/a")}},

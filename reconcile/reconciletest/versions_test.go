@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 )
@@ -363,6 +365,59 @@ func TestAChangeOfTheConversion(t *testing.T) {
 				`"clientConfig":{"url":"https://doors.example.com/convert"}}}}}`), metav1.PatchOptions{})
 		require.NoError(t, err)
 		require.EqualValues(t, 70, shown()["width"])
+	})
+}
+
+// TestAChangedDefinitionEndsWatches of all of its versions, a second later, as on a real server.
+func TestAChangedDefinitionEndsWatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, v1, v1alpha1 := doors(t, byWebhook, convertDoors(nil))
+		client, err := dynamic.NewForConfig(s.Config())
+		require.NoError(t, err)
+		type watched struct {
+			watch.Interface
+			events int
+			ended  time.Time
+		}
+		begin := func(in dynamic.ResourceInterface) *watched {
+			w, err := in.Watch(t.Context(), metav1.ListOptions{ResourceVersion: strconv.FormatInt(s.Version(), 10)})
+			require.NoError(t, err)
+			seen := &watched{Interface: w}
+			go func() {
+				for range w.ResultChan() {
+					seen.events++
+				}
+				seen.ended = time.Now()
+			}()
+			return seen
+		}
+		define := func(patch string) {
+			_, err := client.Resource(definitions).Patch(t.Context(), "doors.corpus.example.com", types.MergePatchType,
+				[]byte(patch), metav1.PatchOptions{})
+			require.NoError(t, err)
+		}
+		both := []*watched{begin(v1), begin(v1alpha1)}
+		ofDefinitions := begin(client.Resource(definitions))
+		define(`{"metadata":{"labels":{"l":"m"}}}`)
+		time.Sleep(time.Minute)
+		for _, w := range both {
+			require.Zero(t, w.ended, "what is not in the spec changes nothing")
+		}
+		changed := time.Now()
+		define(`{"spec":{"conversion":{"webhook":{"conversionReviewVersions":["v1","v1beta1"]}}}}`)
+		after := begin(v1)
+		_, err = v1.Create(t.Context(), door("v1", "a", map[string]any{"width": int64(70)}), metav1.CreateOptions{})
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		for _, w := range both {
+			require.Equal(t, time.Second, w.ended.Sub(changed))
+			require.Equal(t, 1, w.events)
+		}
+		for _, w := range []*watched{after, ofDefinitions} {
+			require.Zero(t, w.ended)
+			w.Stop()
+		}
+		synctest.Wait()
 	})
 }
 

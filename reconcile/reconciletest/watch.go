@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"reflect"
 	"strconv"
 	"sync"
 	"time"
@@ -25,6 +26,8 @@ const (
 	bookmarkBefore = 2 * time.Second
 	// watchTime is how long a watch lasts that does not say. The real server takes anything from this to twice as long.
 	watchTime = 30 * time.Minute
+	// tearDown is how long watches go on when the definition of their resource has changed.
+	tearDown = time.Second
 )
 
 // stream is the body of the answer to a watch. It has no goroutine and no buffer: each Read looks for what comes next
@@ -43,9 +46,10 @@ type stream struct {
 	deadline   time.Time
 	bookmarks  bool
 	bookmarkAt time.Time
-	epoch      int  // of the store, and
-	cuts       int  // of the link: as they were when the watch began
-	failed     bool // nothing follows, but the stream stays open
+	epoch      int   // of the store, and
+	cuts       int   // of the link: as they were when the watch began
+	failed     bool  // nothing follows, but the stream stays open
+	defined    int64 // up to this version the definition of the resource was looked at
 
 	once   sync.Once
 	closed chan struct{}
@@ -120,7 +124,7 @@ func (s *Server) watchObjects(c *call) (*http.Response, error) {
 func (w *stream) join(c *call, withObjects bool) (held []object, cached, compacted int64, err error) {
 	st := w.server.store
 	st.mu.Lock()
-	w.epoch, w.cuts = st.epoch, c.link.cuts
+	w.epoch, w.cuts, w.defined = st.epoch, c.link.cuts, st.version
 	cached, compacted = c.link.cachedLocked(), st.compacted
 	if withObjects {
 		held = st.listLocked(c.resource.GroupResource(), cached)
@@ -217,6 +221,7 @@ func (w *stream) look() (*watch.Event, *event, time.Time, <-chan struct{}, error
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	now := time.Now()
+	w.endWithDefinitionLocked()
 	switch {
 	case w.link.closedLocked():
 		return nil, nil, now, nil, errReset
@@ -263,6 +268,28 @@ func (w *stream) look() (*watch.Event, *event, time.Time, <-chan struct{}, error
 		wake = earlier(wake, w.bookmarkAt)
 	}
 	return nil, nil, wake, st.changed, nil
+}
+
+// endWithDefinitionLocked lets the watch end soon when the spec of the definition of its resource has changed: a real
+// server makes the storage of all its versions anew, and the watches of the old one end with that. The caller holds
+// server.store.mu.
+func (w *stream) endWithDefinitionLocked() {
+	of, st := w.filter.resource.of, w.server.store
+	if of == nil {
+		return
+	}
+	var before object
+	for _, r := range st.objects[definitions.GroupResource()][keyOfDefinition(of)] {
+		if r.version > w.defined && before != nil && r.object != nil {
+			w.defined = r.version
+			was, is := before.(*unstructured.Unstructured), r.object.(*unstructured.Unstructured)
+			if !reflect.DeepEqual(was.Object["spec"], is.Object["spec"]) {
+				changed := st.eventsAfterLocked(r.version - 1)[0].at
+				w.deadline = earlier(w.deadline, changed.Add(tearDown))
+			}
+		}
+		before = r.object
+	}
 }
 
 // convert translates a write to an object of several versions. A watch that cannot be told of a write ends.
