@@ -390,7 +390,7 @@ func (a *admission) ask(h hook, request *admissionv1.AdmissionRequest, mutating 
 	kind := metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"}
 	var answer admissionv1.AdmissionReview
 	timeout := time.Duration(*h.TimeoutSeconds) * time.Second
-	err := webhook{h.Name, h.ClientConfig}.post(a.server, a.call, timeout,
+	err := webhook{h.Name, h.ClientConfig, h.optional()}.post(a.server, a.call, timeout,
 		admissionv1.AdmissionReview{TypeMeta: kind, Request: request}, &answer)
 	if isNotModelled(err) {
 		return nil, err

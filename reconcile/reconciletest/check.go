@@ -76,6 +76,8 @@ const (
 //     only, and not at Leases and Events.
 //   - "runs until its ctx ends", and ends then, within a minute; "leaves no goroutine behind".
 //   - "has the rights that it needs": the roles allow each request. Check is silent without Scenario.User.
+//   - "has its webhooks served": there is a handler for each webhook that the server had to call, or a program has
+//     listened. Check is silent about webhooks whose failurePolicy is Ignore.
 //
 // Right programs may end differently as well, and Check learns in what from runs in which nothing goes wrong:
 //

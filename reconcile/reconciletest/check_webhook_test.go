@@ -53,6 +53,29 @@ func TestWhatDisturbancesOfWebhooksDo(t *testing.T) {
 	}
 }
 
+// TestCheckNamesAWebhookThatNothingServes in place of what the program could not write, or the user.
+func TestCheckNamesAWebhookThatNothingServes(t *testing.T) {
+	const want = "nothing serves the webhook judge.example.com at judge.judges.svc:443, and the server had to call it; " +
+		"what serves it is a handler in Scenario.Server.Webhooks, "
+	for name, change := range map[string]func(*reconciletest.Scenario){
+		"that does not converge": func(*reconciletest.Scenario) {},
+		"that ends alike":        func(sc *reconciletest.Scenario) { sc.Settled = nil },
+		"that the user meets": func(sc *reconciletest.Scenario) {
+			sc.Steps = reconciletest.ApplyYAML("{apiVersion: v1, kind: ConfigMap, metadata: {name: mine}}")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sc := greets(plainAt("0", right))
+			sc.Server.Manifests = []string{"testdata/webhooks.yaml"}
+			change(&sc)
+			found := reconciletest.Search(t, sc)
+			require.Len(t, found, 1)
+			require.Equal(t, "has its webhooks served", found[0].Rule)
+			require.Contains(t, found[0].Detail[0], want)
+		})
+	}
+}
+
 // TestCheckDisturbsWebhooks by their names, which switch them off, at the requests that call one and at no others.
 func TestCheckDisturbsWebhooks(t *testing.T) {
 	var calls atomic.Int64

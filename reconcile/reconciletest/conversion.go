@@ -49,7 +49,7 @@ func (f *family) ask(c *call, of *definition, u *unstructured.Unstructured, to s
 	request := conversionReview{TypeMeta: kind, Request: &conversionRequest{UID: reviewUID(f.server),
 		DesiredAPIVersion: to.GroupVersion().String(), Objects: []json.RawMessage{original}}}
 	var answer conversionReview
-	hook := webhook{of.Metadata.Name, of.Spec.Conversion.Webhook.ClientConfig}
+	hook := webhook{name: of.Metadata.Name, config: of.Spec.Conversion.Webhook.ClientConfig}
 	err = hook.post(f.server, c, conversionPatience, request, &answer)
 	if isNotModelled(err) {
 		return nil, err

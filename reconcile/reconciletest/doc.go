@@ -118,7 +118,8 @@
 // by a Service or a URL where a webhook is. That leads to the handler that [Options.Webhooks] names for it, or else to
 // what a program listens on that runs with [Link.Context], over TLS: its certificate has to be one of the caBundle.
 // What leads nowhere is refused, as not modelled, as long as no program has such a context; then it is a connection
-// that is refused. The user of [Check] whose step meets that tries again when the program is up.
+// that is refused. The user of [Check] whose step meets that tries again when the program is up. If no program ever
+// listens, that is a finding of Check which names the webhook.
 //
 // The server calls mutating webhooks one after the other and validating ones at once, with the rules, selectors,
 // policies and timeouts of their configurations, and refuses in the words of the real server. It does not call them for

@@ -28,7 +28,30 @@ func (l *Link) Context(ctx context.Context) context.Context {
 type hosts struct {
 	mu        sync.Mutex
 	used      bool        // guarded by mu: there has been a program that could listen
+	served    bool        // guarded by mu: one has listened
+	missed    string      // guarded by mu: the first webhook that had to be called before; empty: there was none
 	listeners []*listener // guarded by mu: the ones that are open, the newest one last
+}
+
+// could reports whether there has been a program that could serve a webhook. If none has listened yet, and the webhook
+// has to be called, that is noted.
+func (h *hosts) could(w webhook, host string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.missed == "" && !h.served && !w.optional {
+		h.missed = fmt.Sprintf("%s at %s", w.name, host)
+	}
+	return h.used
+}
+
+// unserved returns the webhook that had to be called, if no program has ever listened; empty: there is none.
+func (h *hosts) unserved() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.served {
+		return ""
+	}
+	return h.missed
 }
 
 // find returns the newest listener, of a port if one has it; nil: there is none.
@@ -99,7 +122,7 @@ func (h *host) Listen(_ context.Context, address string) (net.Listener, error) {
 	if slices.ContainsFunc(h.all.listeners, func(o *listener) bool { return o.link == h.link && o.port == port }) {
 		return nil, fmt.Errorf("listen tcp %s: bind: address already in use", address)
 	}
-	h.all.listeners = append(h.all.listeners, l)
+	h.all.listeners, h.all.served = append(h.all.listeners, l), true
 	return l, nil
 }
 

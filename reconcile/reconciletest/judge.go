@@ -59,6 +59,7 @@ func (r verdict) pass() {
 	}
 	r.valid()
 	r.last = takeSnapshot(r.server, r.scenario.Mask)
+	r.webhooks()
 	r.rights()
 	r.foreign()
 	r.rest(err == nil)
@@ -119,6 +120,16 @@ func (r verdict) rights() {
 		detail = append(detail, u.String())
 	}
 	r.fail(ruleRights, detail...)
+}
+
+// webhooks is about one that nothing serves: its calls fail, whatever the program does.
+func (r verdict) webhooks() {
+	if missed := r.server.hosts.unserved(); missed != "" {
+		r.breaks(&breach{rule: ruleServed, where: []string{missed}, detail: []string{
+			"nothing serves the webhook " + missed + ", and the server had to call it; what serves it is a handler in " +
+				"Scenario.Server.Webhooks, or package reconcile/webhook in a program that gives it the ctx of Run, and " +
+				"no server that opens a port of its own"}})
+	}
 }
 
 // unlike reports whether the server does not hold what it holds when nothing goes wrong.

@@ -25,6 +25,7 @@ const (
 	ruleRuns       = "runs until its ctx ends"
 	ruleNoLeaks    = "leaves no goroutine behind"
 	ruleRights     = "has the rights that it needs"
+	ruleServed     = "has its webhooks served"
 
 	// These two end a run, so they are always on.
 	ruleEnds  = "ends with its ctx"
@@ -33,7 +34,7 @@ const (
 
 var switchable = []string{ruleRests, ruleConverges, ruleSameEnd, ruleReversible, ruleRepeats, ruleIdempotent, ruleStays,
 	ruleAlways, ruleForeign, ruleLetsGo, ruleValid, ruleWaits, ruleInsists, ruleQuiet, ruleRuns, ruleNoLeaks,
-	ruleRights}
+	ruleRights, ruleServed}
 
 // nameOfKind returns the name of a kind of disturbances: its words, without those that lead over to what it is at.
 func nameOfKind(what string) string {

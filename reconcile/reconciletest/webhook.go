@@ -97,8 +97,9 @@ func webhookFailed(err error) bool {
 
 // webhook is where a call goes to.
 type webhook struct {
-	name   string
-	config admissionregistrationv1.WebhookClientConfig
+	name     string
+	config   admissionregistrationv1.WebhookClientConfig
+	optional bool // it does no harm if it is not there
 }
 
 // base returns the host and the path of the webhook's URL.
@@ -190,10 +191,7 @@ func (t *webhookTrip) serve(req *http.Request) (*http.Response, error) {
 			return handle(h, req)
 		}
 	}
-	t.server.hosts.mu.Lock()
-	used := t.server.hosts.used
-	t.server.hosts.mu.Unlock()
-	if !used {
+	if !t.server.hosts.could(t.webhook, req.URL.Host) {
 		t.notModelled = notModelled("the webhook %s at %s, which nothing in this process serves: name a handler of %s "+
 			"in Options.Webhooks, or run the program with Link.Context", t.webhook.name, req.URL.Host,
 			req.URL.Hostname())
