@@ -322,7 +322,7 @@ func TestAnswersOfWebhooks(t *testing.T) {
 		kind    string
 		more    string
 		code    int32
-		message string // empty: it is stored
+		message string // empty: it is stored; one that ends with a space or = is the begin of it
 	}{
 		"denied":         {says(&answer{}), "validating", "", 400, refused + ` without explanation`},
 		"with a message": {says(&answer{Result: status(0, "", "no")}), "mutating", "", 400, refused + `: no`},
@@ -333,6 +333,12 @@ func TestAnswersOfWebhooks(t *testing.T) {
 			"failurePolicy: Ignore", 422, refused + `: no`},
 		"a patch of one that validates": {patch("[]"), "validating", "", 500,
 			invalid + `validating webhook may not return response.patch`},
+		"a type of patch of one that validates": {
+			says(&answer{Allowed: true, PatchType: new(admissionv1.PatchTypeJSONPatch)}), "validating", "", 500,
+			invalid + `validating webhook may not return response.patchType`},
+		"a type without a patch": {
+			says(&answer{Allowed: true, PatchType: new(admissionv1.PatchTypeJSONPatch)}), "mutating", "", 500,
+			invalid + `webhook returned response.patchType but not response.patch`},
 		"a patch without a type": {says(&answer{Allowed: true, Patch: []byte("[]")}), "mutating", "", 500,
 			invalid + `webhook returned response.patch but not response.patchType`},
 		"another UID": {says(&answer{Allowed: true, UID: "x"}), "validating", "", 500,
@@ -341,7 +347,8 @@ func TestAnswersOfWebhooks(t *testing.T) {
 		"no patch": {patch("x"), "mutating", "", 500,
 			failed + "received undecodable patch in webhook response: "},
 		"a patch that does not fit": {patch(`[{"op":"remove","path":"/nothing"}]`), "mutating", "failurePolicy: Ignore",
-			500, `Internal error occurred: error in remove for path: '/nothing': Unable to remove nonexistent key`},
+			500, `Internal error occurred: error in remove for path: '/nothing': Unable to remove nonexistent key: ` +
+				`nothing: missing value`},
 		"slow": {slow, "validating", "timeoutSeconds: 3", 500, failed + `failed to call webhook: ` +
 			`Post "https://hooks.example.com/h.example.com?timeout=3s": context deadline exceeded`},
 		"slow and ignored": {slow, "mutating", "failurePolicy: Ignore", 0, ""},
@@ -365,7 +372,11 @@ func TestAnswersOfWebhooks(t *testing.T) {
 				if test.message == "" {
 					require.NoError(w, err)
 				} else {
-					require.ErrorContains(w, err, test.message)
+					if strings.HasSuffix(test.message, " ") || strings.HasSuffix(test.message, "=") {
+						require.ErrorContains(w, err, test.message)
+					} else {
+						require.EqualError(w, err, test.message)
+					}
 					require.Equal(w, test.code, err.(apierrors.APIStatus).Status().Code)
 				}
 				time.Sleep(time.Hour)
@@ -427,6 +438,7 @@ func TestConfigurationsOfWebhooks(t *testing.T) {
 		_, err = w.create("a")
 		require.ErrorContains(w, err, "not modelled", "it is no failure of the webhook")
 
+		rules := func(inside string) string { return "rules: [{" + inside + "}]" }
 		for _, c := range [][2]string{
 			{`name: short`, "name"},
 			{`sideEffects: Some`, "sideEffects: Unsupported value"},
@@ -437,6 +449,16 @@ func TestConfigurationsOfWebhooks(t *testing.T) {
 			{`admissionReviewVersions: [v2]`, "admissionReviewVersions: Invalid value"},
 			{`matchConditions: [{name: a, expression: "true"}]`, "not modelled: matchConditions"},
 			{`rules: [{}]`, "rules[0].operations: Required value"},
+			{rules(`operations: ["*"], apiGroups: ["", a, "*"], apiVersions: [v1], resources: [a]`),
+				"apiGroups: Invalid value: [\"\",\"a\",\"*\"]: if '*' is present, must not specify other API groups"},
+			{rules(`operations: ["*"], apiGroups: [""], apiVersions: [v1], resources: ["*", a]`),
+				"if '*' is present, must not specify other resources without subresources"},
+			{rules(`operations: ["*"], apiGroups: [""], apiVersions: [v1], resources: [a/*, a/status]`),
+				"resources[1]: Invalid value: \"a/status\": if 'a/*' is present, must not specify a/status"},
+			{rules(`operations: ["*"], apiGroups: [""], apiVersions: [v1], resources: ["*/status", a/status]`),
+				"resources[1]: Invalid value: \"a/status\": if '*/status' is present, must not specify a/status"},
+			{`clientConfig: {service: {namespace: "", name: ""}}`,
+				"[webhooks[0].clientConfig.service.name: Required value, webhooks[0].clientConfig.service.namespace: "},
 			{`clientConfig: {service: {namespace: a, name: ""}}`, "clientConfig.service.name: Required value"},
 			{`clientConfig: {service: {namespace: a, name: b, path: c}}`, "clientConfig.service.path: Invalid value"},
 		} {
@@ -463,7 +485,27 @@ func TestWritesThatWebhooksAreNotToldOf(t *testing.T) {
 		require.NoError(w, err)
 		_, err = client.Resource(gvr).Namespace("default").Patch(w.Context(), "a", types.MergePatchType,
 			[]byte(`{"spec":{"replicas":20}}`), metav1.PatchOptions{}, "scale")
-		require.ErrorContains(w, err, "not modelled: webhooks of the subresource scale")
+		require.ErrorContains(w, err, "not modelled: webhooks of the subresource scale, such as a.example.com")
+		held, _ := Get[*unstructured.Unstructured](w.server, "doors.v1.corpus.example.com", "default", "a")
+		require.EqualValues(w, 10, specOfDoor(held)["width"])
+
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+		_, err = w.client.CoreV1().Pods("default").Create(w.Context(), pod, metav1.CreateOptions{})
+		require.NoError(w, err)
+		bind := func() error {
+			return w.client.CoreV1().Pods("default").Bind(w.Context(), &corev1.Binding{
+				ObjectMeta: metav1.ObjectMeta{Name: "p"}, Target: corev1.ObjectReference{Kind: "Node", Name: "n"}},
+				metav1.CreateOptions{})
+		}
+		require.ErrorContains(w, bind(), "not modelled: webhooks of the subresource binding, such as a.example.com")
+		bound, _ := Get[*corev1.Pod](w.server, "pods", "default", "p")
+		require.Empty(w, bound.Spec.NodeName)
+		require.Empty(w, w.takeAsked())
+
+		require.NoError(w, w.client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Delete(w.Context(), "v",
+			metav1.DeleteOptions{}))
+		require.NoError(w, bind(), "no webhook is about it any more")
 	})
 }
 
