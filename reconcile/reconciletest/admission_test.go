@@ -764,13 +764,17 @@ func TestAWebhookIsToldHowMuchTimeIsLeft(t *testing.T) {
 		var told []string
 		w.server.webhooks = map[string]http.Handler{"hooks.example.com": http.HandlerFunc(
 			func(_ http.ResponseWriter, req *http.Request) {
+				w.mu.Lock()
 				told = append(told, req.URL.Query().Get("timeout"))
+				w.mu.Unlock()
 				time.Sleep(20*time.Second + time.Millisecond)
 			})}
 		_, err := w.create("a")
 		require.EqualError(w, err, errorOfLateWrites)
+		time.Sleep(time.Minute) // until the second handler has ended
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		require.Equal(w, []string{"30s", "14s"}, told)
-		time.Sleep(time.Minute) // for the second handler
 	})
 }
 
