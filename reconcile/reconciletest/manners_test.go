@@ -30,7 +30,7 @@ func TestAPauseIsThatOfARequestWithItsContent(t *testing.T) {
 // A write that failed is the reason for what differs if it is about that, and not because it was near.
 func TestBlameIsAboutWhatDiffers(t *testing.T) {
 	judge := func(f lostWrite, objects ...string) *breach {
-		r := &run{scenario: &Scenario{}, manners: newManners(), varies: newVariance()}
+		r := &run{scenario: &Scenario{}, server: &Server{}, manners: newManners(), varies: newVariance()}
 		r.manners.failed["a write"] = f
 		r.failure = &breach{rule: ruleSameEnd, objects: objects}
 		verdict{r}.blame()
