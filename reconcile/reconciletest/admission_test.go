@@ -610,6 +610,7 @@ func TestWebhooksAreToldWhichControllerWrites(t *testing.T) {
 		}
 		takeTold := func() (all []string) {
 			time.Sleep(time.Minute)
+			synctest.Wait()
 			all, told = told, nil
 			return all
 		}

@@ -400,6 +400,7 @@ func TestAChangedDefinitionEndsWatches(t *testing.T) {
 		ofDefinitions := begin(client.Resource(definitions))
 		define(`{"metadata":{"labels":{"l":"m"}}}`)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		for _, w := range both {
 			require.Zero(t, w.ended, "what is not in the spec changes nothing")
 		}
@@ -409,6 +410,7 @@ func TestAChangedDefinitionEndsWatches(t *testing.T) {
 		_, err = v1.Create(t.Context(), door("v1", "a", map[string]any{"width": int64(70)}), metav1.CreateOptions{})
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		for _, w := range both {
 			require.Equal(t, time.Second, w.ended.Sub(changed))
 			require.Equal(t, 1, w.events)
