@@ -231,8 +231,8 @@ func (c *collector) finishForeground(i item, dependents []item) {
 	c.release(i, metav1.FinalizerDeleteDependents, garbageCollector)
 }
 
-// finishNamespace deletes what a namespace holds, and then the namespace. A real controller deletes whole collections, so
-// that webhooks are told no name.
+// finishNamespace deletes what a namespace holds, and then the namespace. A real controller deletes whole collections,
+// so that webhooks are told no name.
 func (c *collector) finishNamespace(namespace *corev1.Namespace, items []item) {
 	empty := true
 	for _, i := range items {

@@ -126,9 +126,9 @@ func (r verdict) rights() {
 func (r verdict) webhooks() {
 	if missed := r.server.hosts.unserved(); missed != "" {
 		r.breaks(&breach{rule: ruleServed, where: []string{missed}, detail: []string{
-			"nothing serves the webhook " + missed + ", and the server had to call it; what serves it is a handler in " +
-				"Scenario.Server.Webhooks, or package reconcile/webhook in a program that gives it the ctx of Run, and " +
-				"no server that opens a port of its own"}})
+			"nothing serves the webhook " + missed + ", and the server had to call it; what serves it is a handler " +
+				"in Scenario.Server.Webhooks, or package reconcile/webhook in a program that gives it the ctx of " +
+				"Run, and no server that opens a port of its own"}})
 	}
 }
 
