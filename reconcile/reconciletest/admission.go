@@ -412,7 +412,7 @@ func (a *admission) ask(h hook, request *admissionv1.AdmissionRequest, mutating 
 // failed is what becomes of a write when a webhook could not be called.
 func (a *admission) failed(h hook, err error) error {
 	if h.optional() {
-		if a.ctx.Err() != nil || a.late() {
+		if a.ctx.Err() != nil || a.deadline.over() {
 			return errLate
 		}
 		return nil

@@ -55,8 +55,8 @@ func TestWhatDisturbancesOfWebhooksDo(t *testing.T) {
 
 // TestCheckNamesAWebhookThatNothingServes in place of what the program could not write, or the user.
 func TestCheckNamesAWebhookThatNothingServes(t *testing.T) {
-	const want = "nothing serves the webhook judge.example.com at judge.judges.svc:443, and the server had to call it; " +
-		"what serves it is a handler in Scenario.Server.Webhooks, "
+	const want = "nothing serves the webhook judge.example.com at judge.judges.svc:443, and the server had to call " +
+		"it; what serves it is a handler in Scenario.Server.Webhooks, "
 	for name, change := range map[string]func(*reconciletest.Scenario){
 		"that does not converge": func(*reconciletest.Scenario) {},
 		"that ends alike":        func(sc *reconciletest.Scenario) { sc.Settled = nil },

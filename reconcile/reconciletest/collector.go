@@ -266,7 +266,7 @@ func (c *collector) as(i item, controller string) *call {
 		Request:  Request{Resource: i.resource.GroupVersionResource, Namespace: i.GetNamespace(), Name: i.GetName()},
 		resource: i.resource,
 		ctx:      context.Background(), userAgent: "kube-controller-manager", controller: controller,
-		deadline: time.Now().Add(writeTime),
+		deadline: deadline(time.Now().Add(writeTime)),
 	}
 }
 

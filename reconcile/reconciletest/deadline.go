@@ -25,50 +25,52 @@ const (
 var errLate = apierrors.NewTimeoutError("request did not complete within requested timeout - context deadline exceeded",
 	0)
 
-// setDeadline says when the time of a write is over that begins now; its client may have asked for less. It is a time
-// and no context: a context that is derived from that of a test outside of the bubble gives channels of the bubble to
-// the outside.
-func (c *call) setDeadline() error {
+// deadline is when the time of a request is over; the zero deadline never is. It is a time and no context: a context
+// that is derived from that of a test outside of the bubble gives channels of the bubble to the outside.
+type deadline time.Time
+
+// deadlineOf is the deadline of a request that begins now. A write has one; its client may have asked for less time.
+func deadlineOf(verb, timeout string) (deadline, error) {
 	limit := writeTime
-	switch c.Verb {
+	switch verb {
 	case "create", "update", "patch", "delete":
 	case "deletecollection":
 		limit = collectionTime
 	default:
-		return nil
+		return deadline{}, nil
 	}
-	if text := c.query.Get("timeout"); text != "" {
-		asked, err := time.ParseDuration(text)
+	if timeout != "" {
+		asked, err := time.ParseDuration(timeout)
 		if err != nil {
-			return apierrors.NewBadRequest("invalid timeout specified in the request URL - " + err.Error())
+			return deadline{}, apierrors.NewBadRequest("invalid timeout specified in the request URL - " + err.Error())
 		}
 		if asked > 0 {
 			limit = min(limit, asked)
 		}
 	}
-	c.deadline = time.Now().Add(limit)
-	return nil
+	return deadline(time.Now().Add(limit)), nil
 }
 
-// late reports whether the time of the request is over. From then on it stores nothing.
-func (c *call) late() bool { return !c.deadline.IsZero() && !time.Now().Before(c.deadline) }
+// over reports whether the time has passed. From then on the request stores nothing.
+func (d deadline) over() bool { return !time.Time(d).IsZero() && !time.Now().Before(time.Time(d)) }
 
-// within returns a timeout, or what is left of the time of the request, if that is less.
-func (c *call) within(timeout time.Duration) time.Duration {
-	if c.deadline.IsZero() {
+// within returns a timeout, or what is left of the time, if that is less.
+func (d deadline) within(timeout time.Duration) time.Duration {
+	if time.Time(d).IsZero() {
 		return timeout
 	}
-	return min(timeout, time.Until(c.deadline))
+	return min(timeout, time.Until(time.Time(d)))
 }
 
 // answerInTime answers a request, or says that its time was over before the answer was there. Only conversions for
 // field managers are not cut short: then it says so when they are done.
 func (s *Server) answerInTime(c *call) (*http.Response, error) {
-	if err := c.setDeadline(); err != nil {
+	var err error
+	if c.deadline, err = deadlineOf(c.Verb, c.query.Get("timeout")); err != nil {
 		return nil, err
 	}
 	resp, err := s.answer(c)
-	if !c.late() || isNotModelled(err) {
+	if !c.deadline.over() || isNotModelled(err) {
 		return resp, err
 	}
 	if err == nil {
@@ -79,13 +81,13 @@ func (s *Server) answerInTime(c *call) (*http.Response, error) {
 
 // race makes a write, and makes it again when somebody else was faster, until its time is over. A real server has no
 // other bound, for patches neither.
-func (c *call) race(write func() error) error {
+func race(c *call, write func() error) error {
 	for races := 1; ; races++ {
 		err := write()
 		if !errors.Is(err, errRaced) {
 			return err
 		}
-		if c.late() || races > freeRaces && !lifecycle.Sleep(c.ctx, racePause) {
+		if c.deadline.over() || races > freeRaces && !lifecycle.Sleep(c.ctx, racePause) {
 			return errLate
 		}
 	}

@@ -97,7 +97,7 @@ func (s *Server) deleteObject(c *call) (*http.Response, error) {
 // delete deletes an object, or begins to: an object that has finalizers, and one whose kind takes time to go, is marked
 // first. gone reports whether it is no longer there.
 func (s *Server) delete(c *call, opts *metav1.DeleteOptions) (o object, gone bool, err error) {
-	err = c.race(func() error {
+	err = race(c, func() error {
 		live, err := c.live(s, c.resource)
 		if err != nil {
 			return internal(corrupt("", c.resource, s.lookup(c.resource, c.key()), err))

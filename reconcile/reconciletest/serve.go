@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,9 +28,9 @@ type call struct {
 	userAgent  string
 	accept     bool // a deletion that is not complete is to be answered with 202
 	warnings   []string
-	mutated    bool      // a webhook has changed the object
-	deadline   time.Time // when its time is over; zero: never
-	controller string    // who makes it if there is no link
+	mutated    bool // a webhook has changed the object
+	deadline   deadline
+	controller string // who makes it if there is no link
 }
 
 // serve answers a request. An error of the server is an answer, too; what is returned as an error is one of the

@@ -236,7 +236,7 @@ func (c *call) write(s *Server, key types.NamespacedName, was, is object, lent b
 			return nil, err
 		}
 	}
-	if c.late() {
+	if c.deadline.over() {
 		return nil, errLate
 	}
 	written, err := s.store.writeLent(r.GroupResource(), key, was, stored, lent)

@@ -142,10 +142,10 @@ func (w webhook) post(s *Server, c *call, timeout time.Duration, request, respon
 	if err != nil {
 		return err
 	}
-	if c.late() {
+	if c.deadline.over() {
 		return context.DeadlineExceeded
 	}
-	timeout = c.within(timeout)
+	timeout = c.deadline.within(timeout)
 	ctx, cancel := context.WithTimeout(c.ctx, timeout)
 	defer cancel()
 	told := (timeout + time.Second - 1).Truncate(time.Second) // the webhook is told whole seconds

@@ -267,7 +267,7 @@ func (s *Server) change(c *call, create bool, change func(live object) (object, 
 // names no resourceVersion is made again when somebody else was faster.
 func (s *Server) modify(c *call, create bool, change func(live object) (object, error)) (o object, created bool,
 	err error) {
-	err = c.race(func() error {
+	err = race(c, func() error {
 		o, created, err = s.modifyOnce(c, create, change)
 		return err
 	})

@@ -39,8 +39,8 @@ func follows(last, version string) error {
 	return nil
 }
 
-// mayBreak reports whether a version may change what the last one had: before v1.0.0 a minor version may. So may what is
-// not released yet.
+// mayBreak reports whether a version may change what the last one had: before v1.0.0 a minor version may. So may what
+// is not released yet.
 func mayBreak(last, version string) bool {
 	if semver.Major(last) != "v0" {
 		return semver.Major(version) != semver.Major(last)
