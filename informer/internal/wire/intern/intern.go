@@ -27,11 +27,12 @@ type Interner struct {
 	object reflect.Type // a pointer to what the plan and the message are for
 	whole  bool
 
-	// The rest is set by prepare, when the first object comes: it is some hundred kB.
-	prepared sync.Once
-	plan     *plan
-	message  *message
-	json     value
+	// What is for protobuf, and for JSON, is set when the first object comes in it, and the rest with the first object:
+	// all of it is some hundred kB, and a program may have an Interner for each of a hundred kinds.
+	prepared, forProtobuf, forJSON sync.Once
+	plan                           *plan
+	message                        *message // of protobuf
+	json                           value
 
 	seed      maphash.Seed
 	strings   table[string]
@@ -39,7 +40,7 @@ type Interner struct {
 	texts     table[map[string]string]
 	resources table[corev1.ResourceList]
 	parts     table[part]
-	// of objects without a type
+	// of objects without a type, in JSON
 	boxes  table[any]
 	wholes table[whole]
 	habits []habit
@@ -74,19 +75,33 @@ func (s *Interner) prepare(o any) {
 		panic(fmt.Sprintf("intern: a %T, not a %s", o, s.object))
 	}
 	s.prepared.Do(func() {
-		plans := planner{plans: map[reflect.Type]*plan{}, whole: s.whole}
-		s.plan = plans.plan(s.object.Elem())
-		s.message = messenger{plans, map[reflect.Type]*message{}}.message(s.object.Elem())
-		s.json = namer{}.value(s.object.Elem())
+		s.plan = newPlanner(s.whole).plan(s.object.Elem())
 		s.seed = maphash.MakeSeed()
 		s.strings = make(table[string], 4096)
 		if s.whole {
 			s.fields, s.texts, s.resources = make(table[metav1.FieldsV1], 512), make(table[map[string]string], 512),
 				make(table[corev1.ResourceList], 256)
 			s.parts = make(table[part], 1024)
+		}
+	})
+}
+
+// prepareProtobuf makes it ready for an object in protobuf.
+func (s *Interner) prepareProtobuf(o any) {
+	s.prepare(o)
+	s.forProtobuf.Do(func() {
+		s.message = messenger{newPlanner(s.whole), map[reflect.Type]*message{}}.message(s.object.Elem())
+	})
+}
+
+// prepareJSON makes it ready for an object in JSON.
+func (s *Interner) prepareJSON(o any) {
+	s.prepare(o)
+	s.forJSON.Do(func() {
+		s.json = namer{}.value(s.object.Elem())
+		if s.boxes, s.habits = make(table[any], 4096), make([]habit, habits); s.whole {
 			s.wholes = make(table[whole], 1024)
 		}
-		s.boxes, s.habits = make(table[any], 4096), make([]habit, habits)
 	})
 }
 

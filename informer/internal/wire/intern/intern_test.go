@@ -288,6 +288,22 @@ func TestAnObjectOfAnotherType(t *testing.T) {
 		func() { New(reflect.TypeFor[corev1.Pod](), true).Object(new(corev1.PodSpec)) })
 }
 
+// A program may have Interners for a hundred kinds, of each of which there are few objects, and all in one encoding.
+func TestNothingIsMadeForTheOtherEncoding(t *testing.T) {
+	s := New(reflect.TypeFor[corev1.Pod](), true)
+	require.NoError(t, s.Unmarshal(encoded(t, 1, 1), new(corev1.Pod)))
+	require.NotNil(t, s.message)
+	require.Zero(t, len(s.boxes))
+	require.Zero(t, len(s.wholes))
+	require.Zero(t, len(s.habits))
+	require.Nil(t, s.json.message)
+
+	s = New(reflect.TypeFor[corev1.Pod](), true)
+	require.NoError(t, s.FromJSON([]byte(`{"metadata":{"name":"name-1"}}`), new(corev1.Pod)))
+	require.NotNil(t, s.json.message)
+	require.Nil(t, s.message)
+}
+
 // Of a custom resource a quantity is what its author wrote. A zero that takes the package of quantities seconds or
 // minutes to scale is not scaled.
 func TestZeroOfAnyScale(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 // Whatever it does not understand, such as a field that comes twice, it leaves to that package, from the beginning:
 // what is accepted and what is not is not decided here.
 func (s *Interner) FromJSON(data []byte, o any) error {
-	s.prepare(o)
+	s.prepareJSON(o)
 	d, v := spareReaders.Get().(*jsonReader), reflect.ValueOf(o)
 	d.decoder, d.data = decoder{Interner: s, curious: rand.Uint32()%seldom == 0}, data
 	done := d.read(&s.json, v.UnsafePointer()) && d.peek() == 0 && d.at == len(data)

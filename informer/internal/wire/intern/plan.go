@@ -93,6 +93,8 @@ type planner struct {
 	whole bool
 }
 
+func newPlanner(whole bool) planner { return planner{plans: map[reflect.Type]*plan{}, whole: whole} }
+
 func (p planner) plan(t reflect.Type) *plan {
 	made, planned := p.plans[t]
 	if !planned {

@@ -17,7 +17,7 @@ import (
 // Whatever is not as Kubernetes encodes it, it leaves to o's own Unmarshal, from the beginning: what that accepts and
 // what it does not is not decided here.
 func (s *Interner) Unmarshal(data []byte, o unmarshaler) error {
-	s.prepare(o)
+	s.prepareProtobuf(o)
 	if s.message.itself == nil {
 		d, v := decoder{Interner: s, curious: rand.Uint32()%seldom == 0}, reflect.ValueOf(o)
 		if d.message(s.message, v.UnsafePointer(), data) {

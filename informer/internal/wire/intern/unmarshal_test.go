@@ -28,13 +28,13 @@ import (
 // ownWork reports whether the Interner decodes the bytes without the help of the type's own Unmarshal.
 func ownWork(s *Interner, data []byte) bool {
 	o := reflect.New(s.object.Elem())
-	s.prepare(o.Interface())
+	s.prepareProtobuf(o.Interface())
 	return s.message.itself == nil && (&decoder{Interner: s}).message(s.message, o.UnsafePointer(), data)
 }
 
 func hasMessage(of reflect.Type) bool {
 	s := New(of, true)
-	s.prepare(reflect.New(of).Interface())
+	s.prepareProtobuf(reflect.New(of).Interface())
 	return s.message.itself == nil
 }
 
