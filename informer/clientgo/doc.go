@@ -44,7 +44,8 @@
 // GB.
 //
 // Objects of the cache are read-only, as client-go's are, but whoever changes one nevertheless changes others that
-// share memory with it. With a transform function, which may change them, they share strings only.
+// share memory with it. With a transform function, which may change them, they share strings only: one that drops
+// managedFields, to save memory, is better left out.
 //
 // # Packed
 //
