@@ -37,7 +37,9 @@
 //	lifecycle: {preStop: {sleep: {seconds: 5}}}
 //
 // The pause before the end is for the Service, which leads to a pod for some seconds after its deletion has begun. Its
-// publishNotReadyAddresses is false, or it would lead there until the end.
+// publishNotReadyAddresses is false, or it would lead there until the end. API servers keep connections to it alive, of
+// HTTP/1.1. So when Run is to end it answers for 2 s more, and has each connection closed after an answer. One that was
+// idle in all of these 2 s is closed then: a call that is sent in this moment fails, since HTTP/1.1 cannot prevent it.
 //
 // # What is promised
 //

@@ -34,7 +34,8 @@ type Options struct {
 	// TLS has certificates that something else renews: serve.TLSFromFiles makes one of the files of a mounted Secret,
 	// such as cert-manager's.
 	TLS *tls.Config
-	// StopGrace is how long calls have to end once the context of Run has. Zero: 10 s.
+	// StopGrace is how long calls have to end once the context of Run has. Zero: 10 s. In the first 2 s of it, or the
+	// first half, calls are answered as before, so that API servers can leave connections that they keep alive.
 	StopGrace time.Duration
 	// Metrics is told of each call. Nil: nothing is.
 	Metrics Recorder
@@ -58,6 +59,7 @@ type Server struct {
 	// Any goroutine may use these.
 	started   atomic.Bool
 	listening atomic.Bool
+	leaving   atomic.Bool // connections are closed after their next answer
 	address   atomic.Pointer[string]
 }
 
@@ -167,8 +169,8 @@ func (s *Server) Ready(*http.Request) error {
 	return s.keeper.reachable()
 }
 
-// Run serves until ctx ends, and then waits for the calls that are under way. It is made for
-// reconcile.ManagerOptions.Throughout. With Certificates it listens when there is a certificate. It returns nil if
+// Run serves until ctx ends and for 2 s more, and then waits for the calls that are under way. It is made for
+// reconcile.ManagerOptions.Throughout, with a StopGrace of the Manager that is longer than that. With Certificates it listens when there is a certificate. It returns nil if
 // everything has ended, an error if the address cannot be had or is no longer served, and one that wraps
 // reconcile.ErrStuck if calls did not end in time. A Server runs once.
 func (s *Server) Run(ctx context.Context) error {
@@ -225,6 +227,8 @@ func (s *Server) listen(ctx context.Context) error {
 	}
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.StopGrace)
 	defer cancel()
+	s.leaving.Store(true)
+	lifecycle.Sleep(grace, min(farewell, s.opts.StopGrace/2))
 	if server.Shutdown(grace) != nil {
 		abandon()
 		server.Close()
@@ -233,9 +237,17 @@ func (s *Server) listen(ctx context.Context) error {
 	return group.Wait(s.opts.StopGrace)
 }
 
+// farewell is for how long a server that is told to end answers as before, and asks for each connection of HTTP/1.1 to
+// be closed after its answer. Shutdown would close idle ones at once, and an API server that has just sent a call on one
+// does not send it again.
+const farewell = 2 * time.Second
+
 // mux leads to the handlers, and tells the Recorder.
 func (s *Server) mux() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if s.leaving.Load() && req.ProtoMajor == 1 { // HTTP/2 says which calls are to be sent again
+			w.Header().Set("Connection", "close")
+		}
 		if req.URL.Path == readyPath {
 			if err := s.Callable(); err != nil {
 				http.Error(w, err.Error(), http.StatusServiceUnavailable)
