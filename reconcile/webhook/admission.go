@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
+	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -21,18 +24,23 @@ import (
 type Admission[T informer.Object] struct {
 	// Request is what the API server sent: the operation, the user, the subresource. It is read-only.
 	Request *admissionv1.AdmissionRequest
-	// Object is what is to be stored; nil for DELETE. Old is what is stored; nil for CREATE. Both belong to the call.
+	// Object is what is to be stored; nil for DELETE. Old is what is stored; nil for CREATE, and with OldInvalid. Both
+	// belong to the call.
 	Object, Old T
+	// OldInvalid says why what is stored does not fit the Go type, such as what an earlier definition has let pass. The
+	// write may repair it, or delete it.
+	OldInvalid error
 
 	warnings []string
 }
 
 // DryRun reports whether nothing will be stored. A function with effects outside of the cluster must leave them out
-// then, or its webhook say sideEffects: Some, which makes the API server refuse dry runs.
+// then, and its webhook say sideEffects: NoneOnDryRun.
 func (a *Admission[T]) DryRun() bool { return a.Request.DryRun != nil && *a.Request.DryRun }
 
-// Warn adds a warning, which the API server sends to the client whatever becomes of the write. An API server cuts off
-// what is longer than 256 characters, or above 4096 characters in all.
+// Warn adds a warning, which the API server sends to the client whether the write is allowed or refused. If the
+// function fails or panics there is no answer, and no warning. An API server cuts off what is longer than 256
+// characters, or above 4096 characters in all.
 func (a *Admission[T]) Warn(format string, args ...any) {
 	a.warnings = append(a.warnings, fmt.Sprintf(format, args...))
 }
@@ -122,13 +130,14 @@ func newAdmission[T informer.Object](gv schema.GroupVersion,
 				"configuration", review.Request.Kind, want)
 		}
 		a := &Admission[T]{Request: review.Request}
-		err := errors.Join(read(review.Request.Object, &a.Object), read(review.Request.OldObject, &a.Old))
-		if err != nil {
+		a.OldInvalid = read(review.Request.OldObject, &a.Old)
+		response := &admissionv1.AdmissionResponse{Allowed: true}
+		if err := read(review.Request.Object, &a.Object); err == nil {
+			if response, err = judge(ctx, a); err != nil {
+				return nil, "", err
+			}
+		} else if !leaves(review.Request) {
 			return nil, "", badRequest("the object does not fit its Go type: %v", err)
-		}
-		response, err := judge(ctx, a)
-		if err != nil {
-			return nil, "", err
 		}
 		response.UID, response.Warnings = review.Request.UID, a.warnings
 		outcome := outcomeDenied
@@ -144,6 +153,30 @@ func read[T informer.Object](raw runtime.RawExtension, into *T) error {
 	if len(raw.Raw) == 0 || string(raw.Raw) == "null" {
 		return nil
 	}
-	*into = newObject[T]()
-	return decode(raw.Raw, *into)
+	object := newObject[T]()
+	if err := decode(raw.Raw, object); err != nil {
+		return err
+	}
+	*into = object
+	return nil
+}
+
+// leaves reports whether a write only takes finalizers from an object that is being deleted.
+func leaves(write *admissionv1.AdmissionRequest) bool {
+	var is, was unstructured.Unstructured
+	if write.Operation != admissionv1.Update || write.SubResource != "" ||
+		errors.Join(decode(write.Object.Raw, &is.Object), decode(write.OldObject.Raw, &was.Object)) != nil ||
+		was.GetDeletionTimestamp() == nil {
+		return false
+	}
+	for _, finalizer := range is.GetFinalizers() {
+		if !slices.Contains(was.GetFinalizers(), finalizer) {
+			return false
+		}
+	}
+	for _, o := range []*unstructured.Unstructured{&is, &was} {
+		o.SetFinalizers(nil)
+		o.SetManagedFields(nil)
+	}
+	return reflect.DeepEqual(is, was)
 }

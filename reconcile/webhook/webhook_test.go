@@ -166,6 +166,52 @@ func TestValidate(t *testing.T) {
 	require.Contains(t, unjudged.Body.String(), "no opinion")
 }
 
+// TestAnObjectThatDoesNotFit its Go type is stored, and can be repaired and deleted.
+func TestAnObjectThatDoesNotFit(t *testing.T) {
+	calls := 0
+	validate := webhook.Validate(v1, func(_ context.Context, a *webhook.Admission[*Gadget]) (field.ErrorList, error) {
+		calls++
+		require.Nil(t, a.Old)
+		require.ErrorContains(t, a.OldInvalid, "cannot unmarshal string")
+		return nil, nil
+	})
+	fill := webhook.Default(v1, func(_ context.Context, a *webhook.Admission[*Gadget]) error {
+		calls++
+		require.Nil(t, a.Old)
+		require.Error(t, a.OldInvalid)
+		a.Object.Spec.Size++
+		return nil
+	})
+	const stored = `{"metadata":{"finalizers":["a","b"]},"spec":{"size":"x"}}`
+	for _, h := range []*webhook.Handler{validate, fill} {
+		repaired := answer(t, h, review(t, admissionv1.Update, `{"spec":{"size":1}}`, stored))
+		require.True(t, repaired.Allowed)
+		require.Equal(t, h == fill, repaired.Patch != nil)
+		require.True(t, answer(t, h, review(t, admissionv1.Delete, "null", stored)).Allowed)
+	}
+	require.Equal(t, 3, calls, "Default makes no call for a deletion")
+
+	leaving := strings.Replace(stored, `{"f`, `{"deletionTimestamp":"2026-01-01T00:00:00Z","f`, 1)
+	for _, test := range []struct {
+		what, object, old string
+		code              int
+	}{
+		{"a finalizer less", strings.Replace(leaving, `"a",`, "", 1), leaving, 200},
+		{"no finalizer", strings.Replace(leaving, `,"finalizers":["a","b"]`, `,"managedFields":[{}]`, 1), leaving, 200},
+		{"another finalizer", strings.Replace(leaving, `"a"`, `"c"`, 1), leaving, 400},
+		{"another label", strings.Replace(leaving, `"f`, `"labels":{"a":"b"},"f`, 1), leaving, 400},
+		{"another spec", strings.Replace(leaving, `"x"`, `"y"`, 1), leaving, 400},
+		{"not being deleted", strings.Replace(stored, `"a",`, "", 1), stored, 400},
+		{"only says so", leaving, stored, 400},
+	} {
+		for _, h := range []*webhook.Handler{validate, fill} {
+			w := call(t, h, "", review(t, admissionv1.Update, test.object, test.old))
+			require.Equal(t, test.code, w.Code, "%s: %s", test.what, w.Body)
+		}
+	}
+	require.Equal(t, 3, calls)
+}
+
 // TestCallsThatCannotBeJudged: none of them is answered with yes.
 func TestCallsThatCannotBeJudged(t *testing.T) {
 	panics := webhook.Validate(v1, func(context.Context, *webhook.Admission[*Gadget]) (field.ErrorList, error) {
