@@ -70,6 +70,11 @@ func (c *Certificates) mistakes() error {
 	if len(c.Hosts) == 0 {
 		mistake("Hosts is empty")
 	}
+	for _, host := range c.Hosts {
+		if err := certificateFor(host).VerifyHostname(host); err != nil {
+			mistake("Hosts has %q, which no certificate can be for: %w", host, err)
+		}
+	}
 	if len(c.Mutating)+len(c.Validating)+len(c.CRDs) == 0 {
 		mistake("Mutating, Validating and CRDs are empty: no API server would trust the CA")
 	}

@@ -353,7 +353,8 @@ func TestMistakes(t *testing.T) {
 	require.ErrorContains(t, err, "Options.Handlers is empty")
 	require.ErrorContains(t, err, "Options.Certificates and Options.TLS are nil")
 	_, err = webhook.New(webhook.Options{Certificates: &webhook.Certificates{
-		Lifetimes: webhook.Lifetimes{CA: time.Hour, Leaf: time.Hour}}, StopGrace: -1,
+		Lifetimes: webhook.Lifetimes{CA: time.Hour, Leaf: time.Hour},
+		Hosts:     []string{"", ".", "good.svc", "*.good.svc", "::1", "10.0.0.1"}}, StopGrace: -1,
 		Handlers: map[string]*webhook.Handler{
 			"convert": webhook.Conversions(),
 			"/none":   nil,
@@ -364,7 +365,7 @@ func TestMistakes(t *testing.T) {
 				func(*Gadget) (*older, error) { return nil, nil })),
 		}})
 	for _, text := range []string{`["convert"]: a path begins with a slash`, `["/none"]`, "REST is nil", "Secret is",
-		"Hosts is empty", "the path is for probes",
+		`Hosts has ""`, `Hosts has "."`, "the path is for probes",
 		"CA has to be at least six times the Leaf", "no API server would trust the CA",
 		"StopGrace is -1ns",
 		"no conversion leads from webhook.thermostat.example/v1, Kind=Gadget to webhook.thermostat.example/v1alpha1",
@@ -372,4 +373,9 @@ func TestMistakes(t *testing.T) {
 	} {
 		require.ErrorContains(t, err, text)
 	}
+	for _, good := range []string{"good.svc", "::1", "10.0.0.1"} {
+		require.NotContains(t, err.Error(), good)
+	}
+	_, err = webhook.New(webhook.Options{Certificates: &webhook.Certificates{}})
+	require.ErrorContains(t, err, "Hosts is empty")
 }
