@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -72,7 +73,8 @@ func newPlane(t *testing.T) *plane {
 		configurations: map[string]map[string]any{
 			validating: {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
 				"metadata": map[string]any{"name": "gadgets", "resourceVersion": "0"}, "webhooks": []any{
-					map[string]any{"name": "a", "clientConfig": map[string]any{"service": client["service"]}}}},
+					map[string]any{"name": "a", "clientConfig": map[string]any{"service": client["service"]}},
+					map[string]any{"name": "b", "clientConfig": map[string]any{"service": client["service"]}}}},
 			crd: {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
 				"metadata": map[string]any{"name": "gadgets.webhook.thermostat.example", "resourceVersion": "0"},
 				"spec": map[string]any{"conversion": map[string]any{
@@ -124,7 +126,9 @@ func (p *plane) configuration(req *http.Request) *http.Response {
 		}
 		p.version++
 		metadata["resourceVersion"] = strconv.Itoa(p.version)
-		clientOf(is)["caBundle"] = clientOf(applied)["caBundle"]
+		for name, client := range clientsOf(applied) {
+			clientsOf(is)[name]["caBundle"] = client["caBundle"]
+		}
 		answer = is
 		if req.URL.Path == validating {
 			p.bundles = append(p.bundles, bundle{time.Now(), caBundle(is)})
@@ -138,21 +142,35 @@ func (p *plane) configuration(req *http.Request) *http.Response {
 		Body: io.NopCloser(bytes.NewReader(body)), Request: req}
 }
 
-func clientOf(configuration map[string]any) map[string]any {
+// clientsOf are the clientConfigs of a configuration by the names of their webhooks.
+func clientsOf(configuration map[string]any) map[string]map[string]any {
+	clients := map[string]map[string]any{}
 	if hooks, ok := configuration["webhooks"].([]any); ok {
-		return hooks[0].(map[string]any)["clientConfig"].(map[string]any)
+		for _, hook := range hooks {
+			hook := hook.(map[string]any)
+			clients[hook["name"].(string)] = hook["clientConfig"].(map[string]any)
+		}
+		return clients
 	}
 	conversion := configuration["spec"].(map[string]any)["conversion"].(map[string]any)
-	return conversion["webhook"].(map[string]any)["clientConfig"].(map[string]any)
+	clients[""] = conversion["webhook"].(map[string]any)["clientConfig"].(map[string]any)
+	return clients
 }
 
-func caBundle(configuration map[string]any) []byte {
-	text, _ := clientOf(configuration)["caBundle"].(string)
-	var pem []byte
-	if err := json.Unmarshal([]byte(strconv.Quote(text)), &pem); err != nil {
-		panic(err)
+// caBundle is what all webhooks of a configuration have; nil if they differ.
+func caBundle(configuration map[string]any) (bundle []byte) {
+	for _, client := range clientsOf(configuration) {
+		text, _ := client["caBundle"].(string)
+		pem, err := base64.StdEncoding.DecodeString(text)
+		if err != nil {
+			panic(err)
+		}
+		if bundle != nil && !bytes.Equal(bundle, pem) {
+			return nil
+		}
+		bundle = pem
 	}
-	return pem
+	return bundle
 }
 
 // known are the bundles that an API server may have now, which notices a change within overlap.
@@ -321,6 +339,40 @@ func TestRotationOfReplicas(t *testing.T) {
 			r.stop()
 			require.NoError(t, <-r.ended)
 		}
+	})
+}
+
+// TestABundleIsRemoved from one of two webhooks, and from a CustomResourceDefinition: it is written again.
+func TestABundleIsRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t)
+		r := p.start(t, webhook.Lifetimes{})
+		time.Sleep(time.Minute)
+		bundles := func() (hooks, definition []byte) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return caBundle(p.configurations[validating]), caBundle(p.configurations[crd])
+		}
+		want, definition := bundles()
+		require.NotEmpty(t, want)
+		require.Equal(t, want, definition)
+		for path, name := range map[string]string{validating: "b", crd: ""} {
+			p.mu.Lock()
+			p.version++
+			p.configurations[path]["metadata"].(map[string]any)["resourceVersion"] = strconv.Itoa(p.version)
+			delete(clientsOf(p.configurations[path])[name], "caBundle")
+			p.mu.Unlock()
+		}
+		hooks, definition := bundles()
+		require.Empty(t, hooks)
+		require.Empty(t, definition)
+		require.NoError(t, r.Callable(), "the certificate is as good as before")
+		time.Sleep(time.Minute)
+		hooks, definition = bundles()
+		require.Equal(t, want, hooks)
+		require.Equal(t, want, definition)
+		r.stop()
+		require.NoError(t, <-r.ended)
 	})
 }
 
