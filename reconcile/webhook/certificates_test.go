@@ -283,10 +283,11 @@ func (r *replica) request(bundle []byte, method, path string, body []byte) error
 		return err
 	}
 	defer resp.Body.Close()
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s, %w", resp.Status, err)
+	text, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", resp.Status, text)
 	}
-	return nil
+	return err
 }
 
 // TestRotationOfReplicas runs three replicas over the life of several CAs. Their requests fail or take up to 20 s, and
@@ -419,6 +420,7 @@ func TestReady(t *testing.T) {
 		const missing = "customresourcedefinitions gadgets.webhook.thermostat.example"
 		require.ErrorContains(t, r.Callable(), missing)
 		require.ErrorContains(t, r.Ready(nil), missing)
+		require.EqualError(t, r.probe(p.known(0)[0]), "503 Service Unavailable: not ready\n")
 
 		p.mu.Lock()
 		p.configurations[crd] = definition

@@ -26,7 +26,8 @@
 //
 // On a port of its own, beside leadership: every replica answers, from the beginning of the Manager's Run until its
 // end. Not with package serve: its AccessReviews guard every handler, and an API server brings no token. So every pod
-// that can connect may call, and an answer must say nothing that the caller did not.
+// that can connect may call, and an answer must say nothing that the caller did not. The bodies of all calls together
+// are limited.
 //
 // It is served before the caches are complete, and it has to be: where objects are stored in another version than the
 // program reads, the first list needs the conversion. A function that reads a cache has to be prepared for one that is

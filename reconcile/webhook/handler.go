@@ -9,6 +9,7 @@ import (
 	"mime"
 	"net/http"
 	"reflect"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,8 +25,8 @@ import (
 // http.Handler, and safe for concurrent use.
 //
 // A call that it cannot judge is answered with an HTTP error, so that the failurePolicy of the webhook decides: 400 for
-// what is no review of the kind that the Handler is for, 413 for a body above [MaxBody], and 500 if a function of yours
-// returns an error or panics. The ctx of a function ends at the deadline of the call, which the API server states in
+// what is no review of the kind that the Handler is for, 413 for a body above [MaxBody], 503 if the bodies of all calls
+// that a Server is answering have more than 64 MiB, and 500 if a function of yours returns an error or panics. The ctx of a function ends at the deadline of the call, which the API server states in
 // the parameter timeout, after 30 s at the latest, and when the API server no longer waits.
 type Handler struct {
 	// answer returns what is to be sent as JSON, and the outcome for metrics.
@@ -37,7 +38,7 @@ type Handler struct {
 
 // MaxBody is how large the body of a call may be. An admission review has up to two objects of 3 MiB each, the limit of
 // a request to an API server.
-const MaxBody = 16 << 20
+const MaxBody = 8 << 20
 
 // longest is how long an API server waits for an answer at most.
 const longest = 30 * time.Second
@@ -61,6 +62,28 @@ func (e *callError) Error() string { return e.text }
 func badRequest(format string, args ...any) error {
 	return &callError{http.StatusBadRequest, fmt.Sprintf(format, args...)}
 }
+
+// maxBodies is how many bytes of bodies a Server takes at once: anybody who can connect can send some.
+const maxBodies = 8 * MaxBody
+
+// counted is a body whose bytes are counted while its call is answered.
+type counted struct {
+	io.ReadCloser
+	all  *atomic.Int64 // of all calls
+	mine int64
+}
+
+func (c *counted) Read(into []byte) (int, error) {
+	n, err := c.ReadCloser.Read(into)
+	c.mine += int64(n)
+	if c.all.Add(int64(n)) > maxBodies {
+		return n, &callError{http.StatusServiceUnavailable, "too much is sent at once"}
+	}
+	return n, err
+}
+
+// forget takes the bytes out of the count.
+func (c *counted) forget() { c.all.Add(-c.mine) }
 
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) { h.serve(w, req) }
@@ -104,7 +127,10 @@ func (h *Handler) call(w http.ResponseWriter, req *http.Request) (review any, ou
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, MaxBody))
 	var large *http.MaxBytesError
+	var refused *callError
 	switch {
+	case errors.As(err, &refused):
+		return nil, "", err
 	case errors.As(err, &large):
 		return nil, "", &callError{http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has more than %d bytes",
 			large.Limit)}

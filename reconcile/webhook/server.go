@@ -59,8 +59,10 @@ type Server struct {
 	// Any goroutine may use these.
 	started   atomic.Bool
 	listening atomic.Bool
-	leaving   atomic.Bool // connections are closed after their next answer
+	leaving   atomic.Bool  // connections are closed after their next answer
+	bodies    atomic.Int64 // bytes of the calls that are answered now
 	address   atomic.Pointer[string]
+	log       lifecycle.LogLimit
 }
 
 // New makes a Server. It sends no request. Its error joins every mistake in opts and in the calls that made its
@@ -129,9 +131,9 @@ func (s *Server) Address() string {
 const readyPath = "/readyz"
 
 // Callable returns an error while an API server that is led here would not be answered: nothing is listened on, there
-// is no certificate or it has ended, or a configuration does not have its CA. GET /readyz answers with it, on the
-// address of the webhooks, by 200 or 503. It is made for the readinessProbe of a pod, with scheme: HTTPS: a Service
-// leads to pods that are ready.
+// is no certificate or it has ended, or the configurations have not had its CA yet. A caBundle that is removed later is
+// written again, and changes nothing here. GET /readyz answers 200 or 503 on the address of the webhooks, and the log
+// says why. It is made for the readinessProbe of a pod, with scheme: HTTPS: a Service leads to pods that are ready.
 func (s *Server) Callable() error {
 	if s.keeper != nil {
 		if err := s.keeper.callable(); err != nil {
@@ -213,7 +215,7 @@ func (s *Server) listen(ctx context.Context) error {
 	defer abandon()
 	server := &http.Server{
 		Handler: s.mux(), TLSConfig: s.tls, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: longest,
-		WriteTimeout: 2 * longest, IdleTimeout: 2 * time.Minute,
+		WriteTimeout: 2 * longest, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
 		BaseContext: func(net.Listener) context.Context { return under },
 		ErrorLog:    stdlog.New(logWriter{klog.FromContext(ctx)}, "", 0),
 	}
@@ -249,9 +251,7 @@ func (s *Server) mux() http.Handler {
 			w.Header().Set("Connection", "close")
 		}
 		if req.URL.Path == readyPath {
-			if err := s.Callable(); err != nil {
-				http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			}
+			s.probed(w, req)
 			return
 		}
 		h, ok := s.opts.Handlers[req.URL.Path]
@@ -259,12 +259,27 @@ func (s *Server) mux() http.Handler {
 			http.NotFound(w, req)
 			return
 		}
+		body := &counted{ReadCloser: req.Body, all: &s.bodies}
+		defer body.forget()
+		req.Body = body
 		began := time.Now()
 		outcome := h.serve(w, req)
 		if s.opts.Metrics != nil {
 			s.opts.Metrics.Webhook(req.URL.Path, outcome, time.Since(began))
 		}
 	})
+}
+
+// probed answers a probe. The cause is for the log: anybody may ask.
+func (s *Server) probed(w http.ResponseWriter, req *http.Request) {
+	err := s.Callable()
+	if err == nil {
+		return
+	}
+	if held, ok := s.log.Allow(1); ok {
+		klog.FromContext(req.Context()).Info("The webhooks are not ready", "why", err, "notLogged", held)
+	}
+	http.Error(w, "not ready", http.StatusServiceUnavailable)
 }
 
 // logWriter is the log of net/http: connections that are no TLS, and handshakes that failed.

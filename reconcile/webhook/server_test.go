@@ -150,3 +150,43 @@ func TestKeptConnections(t *testing.T) {
 		require.ErrorContains(t, err, "connection refused")
 	})
 }
+
+// TestBodiesAreLimited: who sends much at once is refused, and calls are answered again when it is through.
+func TestBodiesAreLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t)
+		r := p.start(t, webhook.Lifetimes{})
+		time.Sleep(time.Minute)
+		call := func() int {
+			c := client(p.known(0)[0], r.far)
+			defer c.CloseIdleConnections()
+			resp, err := post(c, review(t, admissionv1.Create, "{}", ""))
+			require.NoError(t, err)
+			return resp.StatusCode
+		}
+		require.Equal(t, http.StatusOK, call())
+		var group sync.WaitGroup
+		for range 8 {
+			group.Go(func() {
+				c := client(p.known(0)[0], r.far)
+				defer c.CloseIdleConnections()
+				body, rest := io.Pipe()
+				go func() {
+					_, _ = rest.Write(make([]byte, webhook.MaxBody)) // it may be refused
+					time.Sleep(10 * time.Second)
+					rest.Close()
+				}()
+				resp, err := c.Post("https://"+host+"/validate", "application/json", body)
+				require.NoError(t, err)
+				require.Contains(t, []int{http.StatusBadRequest, http.StatusServiceUnavailable}, resp.StatusCode)
+				resp.Body.Close()
+			})
+		}
+		time.Sleep(9 * time.Second)
+		require.Equal(t, http.StatusServiceUnavailable, call())
+		group.Wait()
+		require.Equal(t, http.StatusOK, call())
+		r.stop()
+		require.NoError(t, <-r.ended)
+	})
+}
