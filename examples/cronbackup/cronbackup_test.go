@@ -116,7 +116,7 @@ func TestACronBackupThatDoesNotFit(t *testing.T) {
                 description: RetentionDays is how many days a backup is kept. The
                   backup program deletes older ones.
                 format: int32
-                maximum: 3650
+                maximum: 9999
                 minimum: 1
                 type: integer
 `, `                x-kubernetes-int-or-string: true

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -84,9 +85,21 @@ func TestWebhooksInMemory(t *testing.T) {
 		require.True(t, apierrors.IsInvalid(err), "%v", err)
 		require.ErrorContains(t, err, `admission webhook "validate.cronbackups.backups.example.com" denied the request`)
 
+		// Both versions let the same pass.
+		b.Annotations = nil
+		in := resource[*v1.CronBackup](t, server, v1.GroupVersion.WithResource("cronbackups"))
+		for days, good := range map[int32]bool{1: true, 9999: true, 10000: false, -1: false} {
+			b.Name, b.Spec.Retention = fmt.Sprint("old", days), fmt.Sprint(days, "d")
+			_, err = backups.Create(t.Context(), b, metav1.CreateOptions{})
+			require.Equal(t, good, err == nil, "%d days: %v", days, err)
+			_, err = in.Create(t.Context(), &v1.CronBackup{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("new", days)},
+				Spec: v1.CronBackupSpec{TargetDatabase: "orders", RetentionDays: days}}, metav1.CreateOptions{})
+			require.Equal(t, good, err == nil, "%d days: %v", days, err)
+		}
+
 		// The certificates are renewed.
 		time.Sleep(2 * time.Hour)
-		b.Name, b.Annotations = "c", nil
+		b.Name, b.Spec.Retention = "c", ""
 		_, err = backups.Create(t.Context(), b, metav1.CreateOptions{})
 		require.NoError(t, err)
 		stop()

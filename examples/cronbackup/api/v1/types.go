@@ -45,7 +45,7 @@ type CronBackupSpec struct {
 	//
 	// +kubebuilder:default=7
 	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=3650
+	// +kubebuilder:validation:Maximum=9999
 	RetentionDays int32 `json:"retentionDays,omitempty"`
 
 	// Suspend stops new backups. One that runs goes on.

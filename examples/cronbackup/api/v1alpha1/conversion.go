@@ -10,7 +10,8 @@ import (
 	v1 "github.com/thermostat-go/thermostat/examples/cronbackup/api/v1"
 )
 
-// Suspended is an annotation of a CronBackup of this version: it has what v1 has in spec.suspend.
+// Suspended is an annotation of a CronBackup of this version: "true" is what v1 has in spec.suspend. In v1 it means
+// nothing, so "true" does not come along from there.
 const Suspended = "backups.example.com/suspended"
 
 // ToV1 converts a CronBackup of this version.
@@ -40,6 +41,8 @@ func FromV1(b *v1.CronBackup) (*CronBackup, error) {
 	}
 	if b.Spec.Suspend {
 		metav1.SetMetaDataAnnotation(&old.ObjectMeta, Suspended, "true")
+	} else if old.Annotations[Suspended] == "true" {
+		delete(old.Annotations, Suspended)
 	}
 	return old, nil
 }
