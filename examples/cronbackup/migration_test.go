@@ -25,9 +25,10 @@ var stored = flag.Int("stored", 300, "objects that TestMigration stores in v1alp
 // lifetimes are as short as they can be if the API server is to notice changes in time: a CA is replaced after 24 s.
 var lifetimes = webhook.Lifetimes{CA: 36 * time.Second, Leaf: 6 * time.Second, Overlap: 2 * time.Second}
 
-// TestMigration stores objects in v1alpha1, installs the version of the operator that has v1, reads each object as v1
-// again and again while certificates and CA are replaced and the replicas are restarted one after the other, has all
-// written anew, and takes v1alpha1 away. No request fails.
+// TestMigration stores objects in v1alpha1, installs the version of the operator that has v1, has half of the objects
+// written anew, reads all in both versions again and again while certificates and CA are replaced and the replicas are
+// restarted one after the other, has the rest written, and takes v1alpha1 away. No request fails, but for lists that are
+// answered with 429 while the API server fills its cache anew, because the caBundle has changed.
 func TestMigration(t *testing.T) {
 	long := lifetimes
 	if *stored > 1000 { // the API server converts all of them again whenever the definition changes
@@ -43,6 +44,7 @@ func TestMigration(t *testing.T) {
 		require.Eventually(t, r.ready.Load, 2*time.Minute, 100*time.Millisecond)
 	}
 
+	p.rewrite(*stored / 2)
 	answered, failed := p.conversions()
 	reads, began := p.read(*stored), time.Now()
 	for rotations := 0; rotations < 2; rotations++ {
@@ -52,23 +54,30 @@ func TestMigration(t *testing.T) {
 			replicas[i] = r.replace()
 		}
 		t.Logf("after %s: the CA has changed, and both replicas are others; %d reads",
-			time.Since(began).Round(time.Second), reads.done.Load())
+			time.Since(began).Round(time.Second), reads.gets.done.Load())
 	}
-	require.Eventually(t, func() bool { return reads.done.Load() >= int64(*stored) }, 10*time.Minute,
-		100*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return reads.gets.done.Load() >= 2*int64(*stored) && reads.lists.done.Load() > reads.lists.refused.Load()
+	}, 10*time.Minute, 100*time.Millisecond)
 	reads.stop()
 	answeredNow, failedNow := p.conversions()
 	// When its definition changes, the API server fills its cache of a resource anew, and counts the conversions that
 	// it abandons as failed.
-	t.Logf("%d objects; %d reads in %s, of which failed: %d; conversions: %d, and %d that failed or were abandoned",
-		*stored, reads.done.Load(), time.Since(began).Round(time.Second), reads.failed.Load(),
-		answeredNow-answered, failedNow-failed)
-	if last := reads.last.Load(); last != nil {
-		require.NoError(t, *last)
+	t.Logf("%d objects; %s; conversions: %d, and %d that failed or were abandoned", *stored,
+		time.Since(began).Round(time.Second), answeredNow-answered, failedNow-failed)
+	for what, reads := range map[string]*requests{"GET": &reads.gets, "LIST": &reads.lists} {
+		t.Logf("%d %s, of which refused with 429: %d, failed: %d", reads.done.Load(), what, reads.refused.Load(),
+			reads.failed.Load())
+		if last := reads.last.Load(); last != nil {
+			require.NoError(t, *last, what)
+		}
 	}
+	require.Zero(t, reads.gets.refused.Load())
+	require.False(t, p.http2.Load(), "API servers use HTTP/1.1 for Services")
 	require.GreaterOrEqual(t, answeredNow-answered, *stored)
 
-	p.migrate(*stored)
+	p.rewrite(*stored)
+	p.migrated()
 	p.define(onlyVersion("v1"))
 	for _, r := range replicas {
 		r.end()
@@ -81,6 +90,47 @@ func TestMigration(t *testing.T) {
 	for _, o := range list.Items {
 		require.NoError(t, converted(&o))
 	}
+}
+
+// TestTakenAway: a webhook and a conversion are taken away as the documentation of package webhook says.
+func TestTakenAway(t *testing.T) {
+	p := newPlane(t, webhook.Lifetimes{})
+	p.define(asItIs)
+	p.install("webhooks.yaml")
+	replica := p.start()
+	require.Eventually(t, replica.ready.Load, time.Minute, 20*time.Millisecond)
+	replica.end() // the next program does not name them
+
+	hooks := p.client(schema.GroupVersion{Group: "admissionregistration.k8s.io", Version: "v1"},
+		"mutatingwebhookconfigurations")
+	without := p.objects("webhooks.yaml")[2]
+	require.Equal(t, "MutatingWebhookConfiguration", without.GetKind())
+	without.Object["webhooks"] = []any{}
+	require.True(t, apierrors.IsInvalid(p.applied(without)), "the caBundle stays")
+	_, err := hooks.Patch(t.Context(), without.GetName(), types.JSONPatchType,
+		[]byte(`[{"op": "remove", "path": "/webhooks/0"}]`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	require.NoError(t, p.applied(without))
+	left, err := hooks.Get(t.Context(), without.GetName(), metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Empty(t, left.Object["webhooks"])
+
+	none := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1",
+		"kind": "CustomResourceDefinition", "metadata": map[string]any{"name": plural},
+		"spec": map[string]any{"conversion": map[string]any{"strategy": "None"}}}}
+	apply := func(force bool) error {
+		_, err := p.definitions().Apply(t.Context(), plural, none, metav1.ApplyOptions{FieldManager: "another",
+			Force: force})
+		return err
+	}
+	err = apply(false)
+	require.True(t, apierrors.IsConflict(err), "%v", err)
+	require.NotContains(t, err.Error(), `with "webhook"`, "the operator owns no strategy")
+	require.True(t, apierrors.IsInvalid(apply(true)), "the caBundle stays")
+	_, err = p.definitions().Patch(t.Context(), plural, types.MergePatchType,
+		[]byte(`{"spec": {"conversion": {"strategy": "None", "webhook": null}}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	require.NoError(t, apply(false))
 }
 
 // TestWebhooks is about what the API server does with the answers.

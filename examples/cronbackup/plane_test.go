@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -44,6 +46,7 @@ type plane struct {
 	lifetimes webhook.Lifetimes
 	warnings  *warnings
 	service   net.Listener
+	http2     atomic.Bool // the API server has offered HTTP/2
 
 	mu       sync.Mutex
 	replicas []*replica // guarded by mu
@@ -121,11 +124,11 @@ func (p *plane) lead() {
 			conn.Close()
 			continue
 		}
-		go forward(conn, ready[n%len(ready)].address)
+		go p.forward(conn, ready[n%len(ready)].address)
 	}
 }
 
-func forward(conn net.Conn, address string) {
+func (p *plane) forward(conn net.Conn, address string) {
 	defer conn.Close()
 	to, err := net.Dial("tcp", address)
 	if err != nil {
@@ -133,7 +136,16 @@ func forward(conn net.Conn, address string) {
 	}
 	defer to.Close()
 	ended := make(chan struct{})
-	go func() { defer close(ended); _, _ = io.Copy(to, conn); _ = to.(*net.TCPConn).CloseWrite() }()
+	go func() {
+		defer close(ended)
+		hello := make([]byte, 16<<10)
+		n, _ := conn.Read(hello)
+		if bytes.Contains(hello[:n], []byte("\x02h2")) {
+			p.http2.Store(true)
+		}
+		_, _ = io.Copy(to, io.MultiReader(bytes.NewReader(hello[:n]), conn))
+		_ = to.(*net.TCPConn).CloseWrite()
+	}()
 	_, _ = io.Copy(conn, to)
 	conn.Close()
 	<-ended
@@ -160,7 +172,7 @@ func (p *plane) start() *replica {
 	cfg.Impersonate.UserName = cronbackuptest.Account
 	go func() {
 		r.ended <- run(ctx, cfg, options{image: "backup:1", address: "0", webhookAddress: r.address,
-			webhookHosts: []string{"127.0.0.1"}, lifetimes: p.lifetimes})
+			webhookHosts: []string{"0.0.0.0"}, lifetimes: p.lifetimes})
 	}()
 	go r.probe(ctx)
 	p.mu.Lock()
@@ -207,12 +219,15 @@ func (r *replica) replace() *replica {
 	return next
 }
 
-// objects reads a manifest, in which all webhooks are called by the address of the service.
+// objects reads a manifest, in which all webhooks are called by the address of the service. The API server uses HTTP/1.1
+// there, as for a Service: 0.0.0.0 is this machine as well, and for 127.0.0.1 it would use HTTP/2.
 func (p *plane) objects(name string) []*unstructured.Unstructured {
+	_, port, err := net.SplitHostPort(p.service.Addr().String())
+	require.NoError(p, err)
 	documents, err := fs.ReadFile(deploy.Manifests, name)
 	require.NoError(p, err)
 	text := regexp.MustCompile(`service: \{.*path: (.*)\}`).ReplaceAllString(string(documents),
-		"url: https://"+p.service.Addr().String()+"$1")
+		"url: https://0.0.0.0:"+port+"$1")
 	objects, err := cluster.Decode([]byte(text))
 	require.NoError(p, err)
 	return objects
@@ -221,6 +236,9 @@ func (p *plane) objects(name string) []*unstructured.Unstructured {
 func (p *plane) install(name string) {
 	require.NoError(p, p.cluster.Apply(p.Context(), p.objects(name)...))
 }
+
+// applied applies an object by server-side apply, as install does.
+func (p *plane) applied(o *unstructured.Unstructured) error { return p.cluster.Apply(p.Context(), o) }
 
 const plural = "cronbackups.backups.example.com"
 
@@ -302,19 +320,25 @@ func (p *plane) store(n int) {
 	require.False(p, p.Failed())
 }
 
-// converted says what is wrong with an object that was stored as v1alpha1 and read as v1.
+// converted says what is wrong with an object that was stored as v1alpha1.
 func converted(o *unstructured.Unstructured) error {
 	n, err := strconv.Atoi(strings.TrimPrefix(o.GetName(), "backup-"))
 	if err != nil {
 		return err
 	}
-	want := map[string]any{"schedule": "@daily", "targetDatabase": fmt.Sprintf("db-%d", n),
-		"retentionDays": int64(1 + n%3650)}
+	want, suspended := map[string]any{"schedule": "@daily", "targetDatabase": fmt.Sprintf("db-%d", n),
+		"retentionDays": int64(1 + n%3650)}, "false"
 	if n%2 == 0 {
-		want["suspend"] = true
+		want["suspend"], suspended = true, ""
 	}
-	if got := o.Object["spec"]; !reflect.DeepEqual(got, want) {
-		return fmt.Errorf("%s is %v, and not %v", o.GetName(), got, want)
+	if o.GroupVersionKind().Version == "v1alpha1" {
+		want = map[string]any{"schedule": "@daily", "database": fmt.Sprintf("db-%d", n),
+			"retention": fmt.Sprintf("%dd", 1+n%3650)}
+		suspended = strconv.FormatBool(n%2 == 0)
+	}
+	if got, is := o.Object["spec"], o.GetAnnotations()[v1alpha1.Suspended]; !reflect.DeepEqual(got, want) ||
+		is != suspended {
+		return fmt.Errorf("%s is %v with %q, and not %v with %q", o.GetName(), got, is, want, suspended)
 	}
 	return nil
 }
@@ -332,35 +356,62 @@ func each(n int, f func(i int)) {
 	}
 }
 
-// readers read all objects as v1, again and again.
-type readers struct {
-	done, failed atomic.Int64
-	last         atomic.Pointer[error] // of the last failure
-	stop         func()
+// requests are those that read in one way.
+type requests struct {
+	done, refused, failed atomic.Int64          // refused: by 429
+	last                  atomic.Pointer[error] // of the last failure
 }
 
-// read starts the readers. Each object is read from the storage, by GET, so each read needs a conversion.
+// readers read all objects in both versions, again and again.
+type readers struct {
+	gets, lists requests
+	stop        func()
+}
+
+// read starts the readers. Each object is read from the storage, by GET, and all of them by LIST, so each read needs
+// conversions.
 func (p *plane) read(n int) *readers {
 	r := &readers{}
 	ctx, cancel := context.WithCancel(p.Context())
 	var group sync.WaitGroup
 	r.stop = func() { cancel(); group.Wait() }
-	backups := p.backups(v1.GroupVersion)
-	for worker := range 4 {
+	versions := []dynamic.ResourceInterface{p.backups(v1.GroupVersion), p.backups(v1alpha1.GroupVersion)}
+	again := func(reads *requests, read func(i int, in dynamic.ResourceInterface) error) {
 		group.Go(func() {
-			for i := worker; ctx.Err() == nil; i += 4 {
-				o, err := backups.Get(p.Context(), nameOf(i%n), metav1.GetOptions{})
-				if err == nil {
-					err = converted(o)
-				}
-				r.done.Add(1)
-				if err != nil {
-					r.failed.Add(1)
-					r.last.Store(&err)
+			for i := 0; ctx.Err() == nil; i++ {
+				err := read(i/2, versions[i%2])
+				reads.done.Add(1)
+				if apierrors.IsTooManyRequests(err) {
+					reads.refused.Add(1)
+				} else if err != nil {
+					reads.failed.Add(1)
+					reads.last.Store(&err)
 				}
 			}
 		})
 	}
+	for worker := range 4 {
+		again(&r.gets, func(i int, in dynamic.ResourceInterface) error {
+			o, err := in.Get(p.Context(), nameOf((4*i+worker)%n), metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			return converted(o)
+		})
+	}
+	again(&r.lists, func(_ int, in dynamic.ResourceInterface) error {
+		list, err := in.List(p.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		if len(list.Items) != n {
+			return fmt.Errorf("a list has %d objects, and not %d", len(list.Items), n)
+		}
+		for _, o := range list.Items {
+			err = errors.Join(err, converted(&o))
+		}
+		return err
+	})
 	return r
 }
 
@@ -391,8 +442,8 @@ func (p *plane) conversions() (answered, failed int) {
 	return answered, failed
 }
 
-// migrate has each object written anew without a change, so that it is stored in v1, and says so in the definition.
-func (p *plane) migrate(n int) {
+// rewrite has the first n objects written anew without a change, so that they are stored in v1.
+func (p *plane) rewrite(n int) {
 	backups := p.backups(v1.GroupVersion)
 	each(n, func(i int) {
 		assert.NoError(p, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -404,6 +455,10 @@ func (p *plane) migrate(n int) {
 		}))
 	})
 	require.False(p, p.Failed())
+}
+
+// migrated says in the definition that all objects are stored in v1.
+func (p *plane) migrated() {
 	_, err := p.definitions().Patch(p.Context(), plural, types.MergePatchType,
 		[]byte(`{"status":{"storedVersions":["v1"]}}`), metav1.PatchOptions{}, "status")
 	require.NoError(p, err)

@@ -93,8 +93,7 @@ func (c configuration) entrust(ctx context.Context, bundle []byte, manager strin
 		"metadata": map[string]any{"name": c.name, "resourceVersion": c.is.GetResourceVersion()}}
 	trust := map[string]any{"caBundle": bundle}
 	if len(c.webhooks) == 0 {
-		content["spec"] = map[string]any{"conversion": map[string]any{"strategy": "Webhook",
-			"webhook": map[string]any{"clientConfig": trust}}}
+		content["spec"] = map[string]any{"conversion": map[string]any{"webhook": map[string]any{"clientConfig": trust}}}
 	} else {
 		var webhooks []any
 		for _, name := range c.webhooks {

@@ -71,6 +71,19 @@
 // be stored in the new version soon: a machine so busy that it converted 90 of 10,000 objects a second did not complete
 // the list in 20 minutes, since requests end after one.
 //
+// # Taking a webhook away
+//
+// The caBundle is the program's by server-side apply. So a webhook that is taken out of a manifest stays, without all
+// but its name and caBundle, when that manifest is applied server-side, as Flux and Argo CD do: the API server refuses
+// that as Invalid. The same holds for strategy: None of a conversion. Take it away in three steps: roll out a program
+// that does not name the configuration in Certificates, or names it for other webhooks; update the object, which no
+// ownership prevents:
+//
+//	kubectl patch mutatingwebhookconfiguration NAME --type=json -p '[{"op": "remove", "path": "/webhooks/0"}]'
+//	kubectl patch crd NAME --type=merge -p '{"spec": {"conversion": {"strategy": "None", "webhook": null}}}'
+//
+// and apply the new manifest. A configuration without any webhook left is deleted at once.
+//
 // # Storage migration
 //
 // An object stays in the version in which it was last written. To be rid of an old version: serve both, store the new
