@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -33,8 +34,8 @@ type Named[T informer.Object] struct {
 var _ client.Reader = &Named[informer.Object]{}
 
 // New makes a cache of the objects of a resource that are named, and adds it to the manager, which starts it before any
-// controller, whether or not the manager leads, and stops it after them. It returns the errors of
-// [informer.NewResource] and [informer.NewReferenced], and of the manager's Add.
+// controller, whether or not the manager leads, and stops it after them. The cache logs to the manager's logger. New
+// returns the errors of [informer.NewResource] and [informer.NewReferenced], and of the manager's Add.
 func New[T informer.Object](m manager.Manager, gvr schema.GroupVersionResource, opts informer.Options[T]) (*Named[T],
 	error) {
 	resource, err := informer.NewResource[T](m.GetConfig(), gvr, informer.ResourceOptions{})
@@ -50,7 +51,10 @@ func New[T informer.Object](m manager.Manager, gvr schema.GroupVersionResource, 
 	if err != nil {
 		return nil, err
 	}
-	return n, m.Add(runnable{n.cache.Run, m.GetCache()})
+	run := func(ctx context.Context) error {
+		return n.cache.Run(klog.NewContext(ctx, m.GetLogger().WithName("cache")))
+	}
+	return n, m.Add(runnable{run, m.GetCache()})
 }
 
 // runnable is a function that the manager runs as long as its own cache. It knows such a runnable by GetCache.

@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -41,6 +41,7 @@ type operator struct {
 	mu   sync.Mutex
 	saw  map[string][]string // what each run of a ConfigMap has seen; guarded by mu
 	runs int
+	log  string // what the manager's logger was told; guarded by mu
 }
 
 // secretsOf are the names in the value "secrets".
@@ -54,12 +55,13 @@ func secretsOf(m *corev1.ConfigMap) (keys []client.ObjectKey) {
 // newOperator makes an operator for one namespace.
 func newOperator(t testing.TB, cfg *rest.Config, namespace string) (*operator, ctrl.Manager) {
 	twice := true
+	o := &operator{saw: map[string][]string{}, slow: func(*corev1.ConfigMap) {}}
 	m, err := ctrl.NewManager(cfg, ctrl.Options{
-		Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"},
+		Logger: funcr.New(o.logged, funcr.Options{}), Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: &twice},
 		Cache:      cache.Options{DefaultNamespaces: map[string]cache.Config{namespace: {}}}})
 	require.NoError(t, err)
-	o := &operator{client: m.GetClient(), saw: map[string][]string{}, slow: func(*corev1.ConfigMap) {}}
+	o.client = m.GetClient()
 	o.secrets, err = ctrlruntime.New(m, corev1.SchemeGroupVersion.WithResource("secrets"),
 		informer.Options[*corev1.Secret]{})
 	require.NoError(t, err)
@@ -71,6 +73,13 @@ func newOperator(t testing.TB, cfg *rest.Config, namespace string) (*operator, c
 	require.NoError(t, err)
 	require.NoError(t, ctrl.NewControllerManagedBy(m).For(&corev1.ConfigMap{}).WatchesRawSource(changes).Complete(o))
 	return o, m
+}
+
+// logged notes what the manager's logger is told.
+func (o *operator) logged(prefix, args string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.log += prefix + " " + args + "\n"
 }
 
 func (o *operator) Reconcile(ctx context.Context, r ctrl.Request) (ctrl.Result, error) {
@@ -281,6 +290,9 @@ func TestGetOfWhatIsForbidden(t *testing.T) {
 		w.configMap("site", "tls")
 		time.Sleep(time.Minute)
 		require.Contains(t, w.last("site"), "no Role")
+		w.mu.Lock()
+		require.Regexp(t, `cache .*"The cache does not follow the server".*no Role`, w.log)
+		w.mu.Unlock()
 		began := time.Now()
 		err := w.secrets.Get(w.Context(), client.ObjectKey{Namespace: "shop", Name: "tls"}, &corev1.Secret{})
 		require.ErrorIs(t, err, informer.ErrNotKnown)
