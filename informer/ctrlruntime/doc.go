@@ -28,9 +28,8 @@
 //   - A Get of a Secret with the manager's client makes the manager cache all Secrets again, without a word. Name the
 //     kind in client.CacheOptions.DisableFor, or set cache.Options.ReaderFailOnMissingInformer.
 //   - The manager does not wait for the named objects before its controllers start: Get does.
-//   - A key whose Get is refused fails, and is tried again by its controller: if the right to the Secrets is missing, so
-//     does every key that names one. The cache logs the reason once a minute; a controller that expects this returns
-//     RequeueAfter in place of the error.
+//   - A key whose Get is refused fails, and is tried again by its controller. If the right to the Secrets is missing,
+//     every key that names one fails; a controller that expects this returns RequeueAfter in place of the error.
 //   - A name costs a watch, of some 16 kB here and 72 in the server, up to informer.Options.MaxWatches names in a
 //     namespace; 6 kB beyond. [informer.Referenced] says more.
 //

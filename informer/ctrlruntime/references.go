@@ -22,8 +22,8 @@ import (
 // source that References returns enqueues, when a named object changes, the objects that name it, and an object when it
 // names others than before: give it to one controller, by WatchesRawSource.
 //
-// Call References before the manager starts. It waits for nothing, and returns the errors of the cache's GetInformer. ctx
-// is for that call only.
+// Call References before the manager starts. It waits for nothing, and returns the errors of the cache's GetInformer;
+// ctx is for that call only.
 func References[R client.Object, T informer.Object](ctx context.Context, m manager.Manager, to *Named[T], example R,
 	names func(R) []client.ObjectKey) (source.Source, error) {
 	from, err := m.GetCache().GetInformer(ctx, example, cache.BlockUntilSynced(false))
