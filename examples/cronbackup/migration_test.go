@@ -27,8 +27,8 @@ var lifetimes = webhook.Lifetimes{CA: 36 * time.Second, Leaf: 6 * time.Second, O
 
 // TestMigration stores objects in v1alpha1, installs the version of the operator that has v1, has half of the objects
 // written anew, reads all in both versions again and again while certificates and CA are replaced and the replicas are
-// restarted one after the other, has the rest written, and takes v1alpha1 away. No request fails, but for lists that are
-// answered with 429 while the API server fills its cache anew, because the caBundle has changed.
+// restarted one after the other, has the rest written, and takes v1alpha1 away. No request fails, but for lists that
+// are answered with 429 while the API server fills its cache anew, because the caBundle has changed.
 func TestMigration(t *testing.T) {
 	long := lifetimes
 	if *stored > 1000 { // the API server converts all of them again whenever the definition changes

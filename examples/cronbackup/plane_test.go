@@ -219,8 +219,8 @@ func (r *replica) replace() *replica {
 	return next
 }
 
-// objects reads a manifest, in which all webhooks are called by the address of the service. The API server uses HTTP/1.1
-// there, as for a Service: 0.0.0.0 is this machine as well, and for 127.0.0.1 it would use HTTP/2.
+// objects reads a manifest, in which all webhooks are called by the address of the service. The API server uses
+// HTTP/1.1 there, as for a Service: 0.0.0.0 is this machine as well, and for 127.0.0.1 it would use HTTP/2.
 func (p *plane) objects(name string) []*unstructured.Unstructured {
 	_, port, err := net.SplitHostPort(p.service.Addr().String())
 	require.NoError(p, err)

@@ -17,8 +17,8 @@ var unrun = map[string]string{
 	"reconcile/reconciletest/cluster/processnode": "needs a control plane; its own tests are the example's",
 }
 
-// TestEveryPackageHasAnExample looks for one that go test runs, because its comment says what it prints; in the packages
-// of unrun for one that is compiled.
+// TestEveryPackageHasAnExample looks for one that go test runs, because its comment says what it prints; in the
+// packages of unrun for one that is compiled.
 func TestEveryPackageHasAnExample(t *testing.T) {
 	for _, p := range append(append([]string{"informer/clientgo"}, packages...), nested...) {
 		files, err := filepath.Glob(filepath.Join(root, p, "*_test.go"))

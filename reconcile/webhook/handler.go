@@ -26,8 +26,9 @@ import (
 //
 // A call that it cannot judge is answered with an HTTP error, so that the failurePolicy of the webhook decides: 400 for
 // what is no review of the kind that the Handler is for, 413 for a body above [MaxBody], 503 if the bodies of all calls
-// that a Server is answering have more than 64 MiB, and 500 if a function of yours returns an error or panics. The ctx of a function ends at the deadline of the call, which the API server states in
-// the parameter timeout, after 30 s at the latest, and when the API server no longer waits.
+// that a Server is answering have more than 64 MiB, and 500 if a function of yours returns an error or panics. The ctx
+// of a function ends at the deadline of the call, which the API server states in the parameter timeout, after 30 s at
+// the latest, and when the API server no longer waits.
 type Handler struct {
 	// answer returns what is to be sent as JSON, and the outcome for metrics.
 	answer   func(ctx context.Context, body []byte) (review any, outcome string, err error)

@@ -172,9 +172,9 @@ func (s *Server) Ready(*http.Request) error {
 }
 
 // Run serves until ctx ends and for 2 s more, and then waits for the calls that are under way. It is made for
-// reconcile.ManagerOptions.Throughout, with a StopGrace of the Manager that is longer than that. With Certificates it listens when there is a certificate. It returns nil if
-// everything has ended, an error if the address cannot be had or is no longer served, and one that wraps
-// reconcile.ErrStuck if calls did not end in time. A Server runs once.
+// reconcile.ManagerOptions.Throughout, with a StopGrace of the Manager that is longer than that. With Certificates it
+// listens when there is a certificate. It returns nil if everything has ended, an error if the address cannot be had or
+// is no longer served, and one that wraps reconcile.ErrStuck if calls did not end in time. A Server runs once.
 func (s *Server) Run(ctx context.Context) error {
 	if s.started.Swap(true) {
 		return errors.New("webhook: the server has been started before")
@@ -240,8 +240,8 @@ func (s *Server) listen(ctx context.Context) error {
 }
 
 // farewell is for how long a server that is told to end answers as before, and asks for each connection of HTTP/1.1 to
-// be closed after its answer. Shutdown would close idle ones at once, and an API server that has just sent a call on one
-// does not send it again.
+// be closed after its answer. Shutdown would close idle ones at once, and an API server that has just sent a call on
+// one does not send it again.
 const farewell = 2 * time.Second
 
 // mux leads to the handlers, and tells the Recorder.
