@@ -64,7 +64,7 @@ func (d deadline) within(timeout time.Duration) time.Duration {
 
 // answerInTime answers a request, or says that its time was over before the answer was there. Only conversions for
 // field managers are not cut short: then it says so when they are done.
-func (s *Server) answerInTime(c *call) (*http.Response, error) {
+func answerInTime(s *Server, c *call) (*http.Response, error) {
 	var err error
 	if c.deadline, err = deadlineOf(c.Verb, c.query.Get("timeout")); err != nil {
 		return nil, err

@@ -112,7 +112,7 @@ func (c *call) process(s *Server, req *http.Request) (*http.Response, error) {
 	if c.body, c.media, err = s.readBody(req); err != nil {
 		return nil, err
 	}
-	return s.answerInTime(c)
+	return answerInTime(s, c)
 }
 
 // judgeSubresource refuses a subresource that the resource or the server has not. A request for a Scale goes on with
