@@ -571,6 +571,28 @@ func TestTheCollectorTriesAgainWhatAWebhookRefuses(t *testing.T) {
 	})
 }
 
+// TestTheCollectorWaitsForWebhooks while other reasons for a pass come.
+func TestTheCollectorWaitsForWebhooks(t *testing.T) {
+	inHookWorld(t, func(w *hookWorld) {
+		spaces, maps := w.client.CoreV1().Namespaces(), w.client.CoreV1().ConfigMaps("a")
+		_, err := spaces.Create(w.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
+			metav1.CreateOptions{})
+		require.NoError(w, err)
+		for _, name := range []string{"a", "b", "c"} {
+			_, err = maps.Create(w.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}},
+				metav1.CreateOptions{})
+			require.NoError(w, err)
+		}
+		require.NoError(w, w.register("validating", "v", `{name: v.example.com, rules: [{apiGroups: [""], `+
+			`apiVersions: [v1], resources: [configmaps], operations: [DELETE]}]}`))
+		w.server.InjectWebhooks(func(WebhookCall) Fault { return Delay(2*time.Second, 0) })
+		require.NoError(w, spaces.Delete(w.Context(), "a", metav1.DeleteOptions{}))
+		time.Sleep(10 * time.Second)
+		_, err = spaces.Get(w.Context(), "a", metav1.GetOptions{})
+		require.True(w, apierrors.IsNotFound(err), err)
+	})
+}
+
 // TestWebhooksAreToldWhichControllerWrites, by the service accounts of a real cluster.
 func TestWebhooksAreToldWhichControllerWrites(t *testing.T) {
 	inHookWorld(t, func(w *hookWorld) {

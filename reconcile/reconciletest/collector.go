@@ -25,8 +25,9 @@ type collector struct {
 	pending, again *time.Timer
 	stopped        bool
 
-	// passing is held during a pass, so that there is one at a time.
-	passing sync.Mutex
+	// passing has a value during a pass, so that there is one at a time. A pass may wait for webhooks; a mutex would then
+	// stop the time of a bubble, since who waits for it is not taken to be idle.
+	passing chan struct{}
 	refused bool          // guarded by passing: this pass was refused something
 	pause   time.Duration // guarded by passing: from the last pass that was refused something to the next
 }
@@ -43,7 +44,7 @@ const (
 const longestPause = 10 * time.Second
 
 func newCollector(s *Server, after time.Duration) *collector {
-	return &collector{server: s, after: after}
+	return &collector{server: s, after: after, passing: make(chan struct{}, 1)}
 }
 
 // stop lets no pass begin any more. It may be called from outside of the bubble of the server, so it touches neither
@@ -74,8 +75,8 @@ func (c *collector) schedule(timer **time.Timer, after time.Duration) {
 		c.mu.Lock()
 		*timer = nil
 		c.mu.Unlock()
-		c.passing.Lock()
-		defer c.passing.Unlock()
+		c.passing <- struct{}{}
+		defer func() { <-c.passing }()
 		if !c.hasStopped() {
 			c.pass()
 		}
