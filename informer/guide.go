@@ -101,8 +101,8 @@ func (g *guide[T]) leads() (leads, follows bool) {
 // saw tells of a change of the metadata.
 func (g *guide[T]) saw(e Event[struct{}]) {
 	switch l := g.inf.followed.Load().listWatch(e.Key); {
-	case l == nil:
-	case e.FinalStateUnknown: // the version of the deletion is not known
+	case l == nil || l.reflector.guide.Load() != g:
+	case e.FinalStateUnknown || e.ResourceVersion == "": // the version of the change is not known
 		l.reflector.wantList()
 	default:
 		l.reflector.news.changed(e.ResourceVersion)
@@ -111,7 +111,7 @@ func (g *guide[T]) saw(e Event[struct{}]) {
 
 // cannotTake tells of metadata that cannot be taken, or of which that is no longer so.
 func (g *guide[T]) cannotTake(key Key, _, _ *InvalidError) {
-	if l := g.inf.followed.Load().listWatch(key); l != nil {
+	if l := g.inf.followed.Load().listWatch(key); l != nil && l.reflector.guide.Load() == g {
 		l.reflector.wantList()
 	}
 }
@@ -306,6 +306,7 @@ func (g *guide[T]) start(w *writer[T]) {
 	if !w.inf.ending {
 		w.inf.group.Go(g.metadata.name, func() {
 			_ = g.metadata.Run(ctx)
+			g.again.Stop()            // its function keeps what names the objects
 			<-g.metadata.group.Done() // what is stuck, by the error of Run, is to keep the informer's Run, too
 		})
 	}

@@ -419,7 +419,9 @@ func TestRunWaitsForMetadataThatIsStuck(t *testing.T) {
 		secrets := e.cache(cfg, informer.Options[*corev1.Secret]{MaxWatches: 2})
 		e.fail("", errStuck)
 		for _, name := range fourNames {
+			e.mu.Lock()
 			e.named[secretKey(name)] = true
+			e.mu.Unlock()
 			secrets.Recheck(secretKey(name))
 		}
 		ctx, cancel := context.WithCancel(e.Context())
