@@ -140,7 +140,7 @@ func (p *plane) forward(conn net.Conn, address string) {
 		defer close(ended)
 		hello := make([]byte, 16<<10)
 		n, _ := conn.Read(hello)
-		if bytes.Contains(hello[:n], []byte("\x02h2")) {
+		if bytes.Contains(hello[:n], []byte("\x02h2\x08http/1.1")) {
 			p.http2.Store(true)
 		}
 		_, _ = io.Copy(to, io.MultiReader(bytes.NewReader(hello[:n]), conn))

@@ -22,7 +22,7 @@ func handlers() map[string]*webhook.Handler {
 			webhook.Convert(v1alpha1.GroupVersion, v1.GroupVersion, v1alpha1.ToV1),
 			webhook.Convert(v1.GroupVersion, v1alpha1.GroupVersion, v1alpha1.FromV1)),
 		"/default":  webhook.Default(v1.GroupVersion, fill),
-		"/validate": webhook.Validate(v1.GroupVersion, check),
+		"/validate": webhook.Validate(v1.GroupVersion, check).AllowOldInvalid(),
 	}
 }
 

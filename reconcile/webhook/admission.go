@@ -1,18 +1,18 @@
 package webhook
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
-	"reflect"
 	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -28,7 +28,8 @@ type Admission[T informer.Object] struct {
 	// belong to the call.
 	Object, Old T
 	// OldInvalid says why what is stored does not fit the Go type, such as what an earlier definition has let pass. The
-	// write may repair it, or delete it.
+	// write may repair it, or delete it. Validate's function is only called with it after [Handler.AllowOldInvalid]: it
+	// must not take a nil Old for a creation, nor for the permission to change what must not change.
 	OldInvalid error
 
 	warnings []string
@@ -80,11 +81,14 @@ func Default[T informer.Object](gv schema.GroupVersion,
 // Validate makes the Handler of a validating webhook. check says what is wrong with a write, field by field: the client
 // is told all of it, with 422 Invalid. What it changes in the objects is not stored.
 //
+// A write to an object whose stored state does not fit T is refused with 400, since check could not compare, unless
+// [Handler.AllowOldInvalid] has been called.
+//
 // An error of check that is an API status between 400 and 499, such as one of apierrors.NewForbidden, refuses the write
 // with this status. Any other error says that the write cannot be judged: then the failurePolicy decides.
 func Validate[T informer.Object](gv schema.GroupVersion,
 	check func(ctx context.Context, a *Admission[T]) (field.ErrorList, error)) *Handler {
-	return newAdmission(gv, func(ctx context.Context, a *Admission[T]) (*admissionv1.AdmissionResponse, error) {
+	h := newAdmission(gv, func(ctx context.Context, a *Admission[T]) (*admissionv1.AdmissionResponse, error) {
 		wrong, err := check(ctx, a)
 		if err == nil && len(wrong) > 0 {
 			kind := schema.GroupKind{Group: a.Request.Kind.Group, Kind: a.Request.Kind.Kind}
@@ -95,6 +99,15 @@ func Validate[T informer.Object](gv schema.GroupVersion,
 		}
 		return &admissionv1.AdmissionResponse{Allowed: true}, nil
 	})
+	h.oldMustFit = true
+	return h
+}
+
+// AllowOldInvalid lets the function of [Validate] judge writes to objects whose stored state does not fit the Go type:
+// see Admission.OldInvalid. It returns h. For other handlers it changes nothing.
+func (h *Handler) AllowOldInvalid() *Handler {
+	h.oldMustFit = false
+	return h
 }
 
 // denial is the response that refuses a write, if err is an API status that does, and else err.
@@ -115,7 +128,8 @@ func newAdmission[T informer.Object](gv schema.GroupVersion,
 	judge func(ctx context.Context, a *Admission[T]) (*admissionv1.AdmissionResponse, error)) *Handler {
 	kind, err := kindOf[T](gv)
 	want := metav1.GroupVersionKind(kind)
-	return &Handler{mistakes: err, answer: func(ctx context.Context, body []byte) (any, string, error) {
+	h := &Handler{mistakes: err}
+	h.answer = func(ctx context.Context, body []byte) (any, string, error) {
 		var review admissionv1.AdmissionReview
 		if err := decode(body, &review); err != nil {
 			return nil, "", badRequest("the body is no AdmissionReview: %v", err)
@@ -133,6 +147,10 @@ func newAdmission[T informer.Object](gv schema.GroupVersion,
 		a.OldInvalid = read(review.Request.OldObject, &a.Old)
 		response := &admissionv1.AdmissionResponse{Allowed: true}
 		if err := read(review.Request.Object, &a.Object); err == nil {
+			if h.oldMustFit && a.OldInvalid != nil {
+				return nil, "", badRequest("what is stored does not fit the Go type, so nothing can be compared with "+
+					"it: %v", a.OldInvalid)
+			}
 			if response, err = judge(ctx, a); err != nil {
 				return nil, "", err
 			}
@@ -145,7 +163,8 @@ func newAdmission[T informer.Object](gv schema.GroupVersion,
 			outcome = outcomeAllowed
 		}
 		return &admissionv1.AdmissionReview{TypeMeta: review.TypeMeta, Response: response}, outcome, nil
-	}}
+	}
+	return h
 }
 
 // read decodes an object into a new T, if there is one.
@@ -161,22 +180,47 @@ func read[T informer.Object](raw runtime.RawExtension, into *T) error {
 	return nil
 }
 
-// leaves reports whether a write only takes finalizers from an object that is being deleted.
+// leaves reports whether a write only takes finalizers from an object that is being deleted. Whether its resourceVersion
+// is the stored one is for the API server to judge.
 func leaves(write *admissionv1.AdmissionRequest) bool {
-	var is, was unstructured.Unstructured
-	if write.Operation != admissionv1.Update || write.SubResource != "" ||
-		errors.Join(decode(write.Object.Raw, &is.Object), decode(write.OldObject.Raw, &was.Object)) != nil ||
-		was.GetDeletionTimestamp() == nil {
+	if write.Operation != admissionv1.Update || write.SubResource != "" {
 		return false
 	}
-	for _, finalizer := range is.GetFinalizers() {
-		if !slices.Contains(was.GetFinalizers(), finalizer) {
+	is, taken, err1 := apart(write.Object.Raw)
+	was, before, err2 := apart(write.OldObject.Raw)
+	if errors.Join(err1, err2) != nil || before.DeletionTimestamp == nil {
+		return false
+	}
+	for _, finalizer := range taken.Finalizers {
+		if !slices.Contains(before.Finalizers, finalizer) {
 			return false
 		}
 	}
-	for _, o := range []*unstructured.Unstructured{&is, &was} {
-		o.SetFinalizers(nil)
-		o.SetManagedFields(nil)
+	return maps.EqualFunc(is, was, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) })
+}
+
+// finalizing is what leaves reads of metadata.
+type finalizing struct {
+	DeletionTimestamp *metav1.Time `json:"deletionTimestamp"`
+	Finalizers        []string     `json:"finalizers"`
+}
+
+// apart returns the fields of an object and of its metadata, but for those that a write that leaves may change. They
+// stay text: a tree would take many times the memory.
+func apart(raw []byte) (fields map[string]json.RawMessage, m finalizing, err error) {
+	var metadata map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &fields); err != nil {
+		return nil, m, err
 	}
-	return reflect.DeepEqual(is, was)
+	if err := errors.Join(json.Unmarshal(fields["metadata"], &metadata),
+		json.Unmarshal(fields["metadata"], &m)); err != nil {
+		return nil, m, err
+	}
+	delete(fields, "metadata")
+	for key, value := range metadata {
+		if key != "finalizers" && key != "managedFields" && key != "resourceVersion" {
+			fields["metadata."+key] = value
+		}
+	}
+	return fields, m, nil
 }

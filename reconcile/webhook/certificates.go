@@ -12,6 +12,7 @@ import (
 	"net"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
@@ -71,8 +73,12 @@ func (c *Certificates) mistakes() error {
 		mistake("Hosts is empty")
 	}
 	for _, host := range c.Hosts {
-		if err := certificateFor(host).VerifyHostname(host); err != nil {
-			mistake("Hosts has %q, which no certificate can be for: %w", host, err)
+		wrong := validation.IsDNS1123Subdomain(host)
+		if strings.HasPrefix(host, "*") {
+			wrong = validation.IsWildcardDNS1123Subdomain(host)
+		}
+		if net.ParseIP(host) == nil && len(wrong) > 0 {
+			mistake("Hosts has %q, which is neither the name of a host nor an IP address: %s", host, wrong[0])
 		}
 	}
 	if len(c.Mutating)+len(c.Validating)+len(c.CRDs) == 0 {

@@ -46,9 +46,9 @@
 //
 //   - A call that cannot be judged is never answered with yes: a function that fails or panics, a body that is too
 //     large, an object of another kind are HTTP errors, and the failurePolicy of the webhook decides.
-//   - An object that does not fit its Go type is refused with 400. One that is stored can be repaired and deleted: the
-//     function is called without it, see Admission.OldInvalid. While it is being deleted an update that only takes
-//     finalizers from it is allowed without a call.
+//   - An object that does not fit its Go type is refused with 400. One that is stored can be repaired, and deleted, if
+//     the function of Validate says that it can judge that: see Handler.AllowOldInvalid. While it is being deleted an
+//     update that only takes finalizers from it is allowed without a call.
 //   - What a Go type does not have is kept by Default, and lost by a conversion.
 //   - A conversion does not change names, UIDs, owners or finalizers, whatever the function returns.
 //   - With Certificates no write and no read fails because a certificate is renewed: each certificate that a replica

@@ -33,12 +33,14 @@ type Handler struct {
 	// answer returns what is to be sent as JSON, and the outcome for metrics.
 	answer   func(ctx context.Context, body []byte) (review any, outcome string, err error)
 	mistakes error // of the calls that made it; New reports them
+	// oldMustFit: what is stored has to fit the Go type, else the write is refused. Not changed once it is served.
+	oldMustFit bool
 
 	log lifecycle.LogLimit
 }
 
 // MaxBody is how large the body of a call may be. An admission review has up to two objects of 3 MiB each, the limit of
-// a request to an API server.
+// a request to an API server. It is longer than they are if it writes many of their characters as six.
 const MaxBody = 8 << 20
 
 // longest is how long an API server waits for an answer at most.
@@ -64,8 +66,12 @@ func badRequest(format string, args ...any) error {
 	return &callError{http.StatusBadRequest, fmt.Sprintf(format, args...)}
 }
 
-// maxBodies is how many bytes of bodies a Server takes at once: anybody who can connect can send some.
-const maxBodies = 8 * MaxBody
+const (
+	// maxBodies is how many bytes of bodies a Server takes at once: anybody who can connect can send some.
+	maxBodies = 8 * MaxBody
+	// smallBody is how many bytes of a body are read all the same, so that large ones do not keep usual calls away.
+	smallBody = 64 << 10
+)
 
 // counted is a body whose bytes are counted while its call is answered.
 type counted struct {
@@ -77,11 +83,13 @@ type counted struct {
 func (c *counted) Read(into []byte) (int, error) {
 	n, err := c.ReadCloser.Read(into)
 	c.mine += int64(n)
-	if c.all.Add(int64(n)) > maxBodies {
-		return n, &callError{http.StatusServiceUnavailable, "too much is sent at once"}
+	if c.all.Add(int64(n)) > maxBodies && n > 0 && c.mine > smallBody {
+		return n, errTooMuch
 	}
 	return n, err
 }
+
+var errTooMuch = &callError{http.StatusServiceUnavailable, "too much is sent at once"}
 
 // forget takes the bytes out of the count.
 func (c *counted) forget() { c.all.Add(-c.mine) }
@@ -103,7 +111,8 @@ func (h *Handler) serve(w http.ResponseWriter, req *http.Request) string {
 	code, refused := http.StatusInternalServerError, (*callError)(nil)
 	if errors.As(err, &refused) {
 		code = refused.code
-	} else {
+	}
+	if refused == nil || refused == errTooMuch {
 		h.failed(klog.NewContext(req.Context(), klog.FromContext(req.Context()).WithValues("path",
 			kube.Brief(req.URL.Path))), err)
 	}

@@ -172,7 +172,7 @@ func (s *Server) Ready(*http.Request) error {
 }
 
 // Run serves until ctx ends and for 2 s more, and then waits for the calls that are under way. It is made for
-// reconcile.ManagerOptions.Throughout, with a StopGrace of the Manager that is longer than that. With Certificates it
+// reconcile.ManagerOptions.Throughout, with a StopGrace of the Manager that is longer than a second. With Certificates it
 // listens when there is a certificate. It returns nil if everything has ended, an error if the address cannot be had or
 // is no longer served, and one that wraps reconcile.ErrStuck if calls did not end in time. A Server runs once.
 func (s *Server) Run(ctx context.Context) error {
@@ -247,8 +247,8 @@ const farewell = 2 * time.Second
 // mux leads to the handlers, and tells the Recorder.
 func (s *Server) mux() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if s.leaving.Load() && req.ProtoMajor == 1 { // HTTP/2 says which calls are to be sent again
-			w.Header().Set("Connection", "close")
+		if req.ProtoMajor == 1 { // HTTP/2 says which calls are to be sent again
+			w = parting{w, &s.leaving}
 		}
 		if req.URL.Path == readyPath {
 			s.probed(w, req)
@@ -268,6 +268,27 @@ func (s *Server) mux() http.Handler {
 			s.opts.Metrics.Webhook(req.URL.Path, outcome, time.Since(began))
 		}
 	})
+}
+
+// parting answers calls of HTTP/1.1. A connection is not used any more after an answer that is given while the server
+// leaves.
+type parting struct {
+	http.ResponseWriter
+	leaving *atomic.Bool
+}
+
+func (p parting) WriteHeader(code int) {
+	if p.leaving.Load() {
+		p.Header().Set("Connection", "close")
+	}
+	p.ResponseWriter.WriteHeader(code)
+}
+
+func (p parting) Write(data []byte) (int, error) {
+	if p.leaving.Load() { // without effect if the header is written
+		p.Header().Set("Connection", "close")
+	}
+	return p.ResponseWriter.Write(data)
 }
 
 // probed answers a probe. The cause is for the log: anybody may ask.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -139,14 +140,28 @@ func TestKeptConnections(t *testing.T) {
 		}
 		call(1, false)
 		call(1, false)
+		underWay, rest := io.Pipe()
+		closed := make(chan bool, 1)
+		go func() {
+			resp, err := c.Post("https://"+host+"/validate", "application/json", underWay)
+			closed <- err == nil && resp.Close
+			if err == nil {
+				resp.Body.Close()
+			}
+		}()
+		synctest.Wait()
 		began := time.Now()
 		r.stop()
-		time.Sleep(1900 * time.Millisecond)
-		call(1, true)
+		time.Sleep(time.Second)
+		_, err := rest.Write(body)
+		require.NoError(t, errors.Join(err, rest.Close()))
+		require.True(t, <-closed, "it began before the end, and is answered after")
+		time.Sleep(900 * time.Millisecond)
 		call(2, true)
+		call(3, true)
 		require.NoError(t, <-r.ended)
 		require.Less(t, time.Since(began), 3*time.Second)
-		_, err := post(c, body)
+		_, err = post(c, body)
 		require.ErrorContains(t, err, "connection refused")
 	})
 }
@@ -157,16 +172,18 @@ func TestBodiesAreLimited(t *testing.T) {
 		p := newPlane(t)
 		r := p.start(t, webhook.Lifetimes{})
 		time.Sleep(time.Minute)
-		call := func() int {
+		call := func(length int) int {
 			c := client(p.known(0)[0], r.far)
 			defer c.CloseIdleConnections()
-			resp, err := post(c, review(t, admissionv1.Create, "{}", ""))
+			body := append(review(t, admissionv1.Create, "{}", ""), bytes.Repeat([]byte(" "), length)...)
+			resp, err := post(c, body)
 			require.NoError(t, err)
 			return resp.StatusCode
 		}
-		require.Equal(t, http.StatusOK, call())
+		require.Equal(t, http.StatusOK, call(100<<10))
 		var group sync.WaitGroup
-		for range 8 {
+		codes := make(chan int, 8)
+		for range cap(codes) {
 			group.Go(func() {
 				c := client(p.known(0)[0], r.far)
 				defer c.CloseIdleConnections()
@@ -177,15 +194,21 @@ func TestBodiesAreLimited(t *testing.T) {
 					rest.Close()
 				}()
 				resp, err := c.Post("https://"+host+"/validate", "application/json", body)
-				require.NoError(t, err)
-				require.Contains(t, []int{http.StatusBadRequest, http.StatusServiceUnavailable}, resp.StatusCode)
-				resp.Body.Close()
+				if err == nil {
+					codes <- resp.StatusCode
+					resp.Body.Close()
+				}
 			})
 		}
 		time.Sleep(9 * time.Second)
-		require.Equal(t, http.StatusServiceUnavailable, call())
+		require.Equal(t, http.StatusServiceUnavailable, call(100<<10))
+		require.Equal(t, http.StatusOK, call(0), "usual calls are small")
 		group.Wait()
-		require.Equal(t, http.StatusOK, call())
+		require.Len(t, codes, cap(codes))
+		for range cap(codes) {
+			require.Equal(t, http.StatusBadRequest, <-codes, "all of it was read")
+		}
+		require.Equal(t, http.StatusOK, call(100<<10))
 		r.stop()
 		require.NoError(t, <-r.ended)
 	})

@@ -174,7 +174,7 @@ func TestAnObjectThatDoesNotFit(t *testing.T) {
 		require.Nil(t, a.Old)
 		require.ErrorContains(t, a.OldInvalid, "cannot unmarshal string")
 		return nil, nil
-	})
+	}).AllowOldInvalid()
 	fill := webhook.Default(v1, func(_ context.Context, a *webhook.Admission[*Gadget]) error {
 		calls++
 		require.Nil(t, a.Old)
@@ -190,6 +190,16 @@ func TestAnObjectThatDoesNotFit(t *testing.T) {
 		require.True(t, answer(t, h, review(t, admissionv1.Delete, "null", stored)).Allowed)
 	}
 	require.Equal(t, 3, calls, "Default makes no call for a deletion")
+	compares := webhook.Validate(v1, func(context.Context, *webhook.Admission[*Gadget]) (field.ErrorList, error) {
+		t.Error("the function might take a nil Old for a creation")
+		return nil, nil
+	})
+	for operation, object := range map[admissionv1.Operation]string{admissionv1.Update: `{"spec":{"size":1}}`,
+		admissionv1.Delete: "null"} {
+		w := call(t, compares, "", review(t, operation, object, stored))
+		require.Equal(t, http.StatusBadRequest, w.Code)
+		require.Contains(t, w.Body.String(), "what is stored does not fit the Go type")
+	}
 
 	leaving := strings.Replace(stored, `{"f`, `{"deletionTimestamp":"2026-01-01T00:00:00Z","f`, 1)
 	for _, test := range []struct {
@@ -198,6 +208,7 @@ func TestAnObjectThatDoesNotFit(t *testing.T) {
 	}{
 		{"a finalizer less", strings.Replace(leaving, `"a",`, "", 1), leaving, 200},
 		{"no finalizer", strings.Replace(leaving, `,"finalizers":["a","b"]`, `,"managedFields":[{}]`, 1), leaving, 200},
+		{"at another version", strings.Replace(leaving, `"f`, `"resourceVersion":"7","f`, 1), leaving, 200},
 		{"another finalizer", strings.Replace(leaving, `"a"`, `"c"`, 1), leaving, 400},
 		{"another label", strings.Replace(leaving, `"f`, `"labels":{"a":"b"},"f`, 1), leaving, 400},
 		{"another spec", strings.Replace(leaving, `"x"`, `"y"`, 1), leaving, 400},
