@@ -3,6 +3,8 @@ package reconciletest_test
 import (
 	"encoding/json"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -74,6 +76,22 @@ func TestCheckNamesAWebhookThatNothingServes(t *testing.T) {
 			require.Contains(t, found[0].Detail[0], want)
 		})
 	}
+}
+
+// A program that lacks rights may serve no webhook for that reason.
+func TestCheckNamesMissingRightsBeforeWebhooks(t *testing.T) {
+	roles, err := os.ReadFile("testdata/config/rbac.yaml")
+	require.NoError(t, err)
+	less := filepath.Join(t.TempDir(), "rbac.yaml")
+	require.Contains(t, string(roles), "create, ")
+	require.NoError(t, os.WriteFile(less, []byte(strings.ReplaceAll(string(roles), "create, ", "")), 0o600))
+	sc := greets(plainAt("0", right))
+	sc.Server.Manifests, sc.Server.Roles = []string{"testdata/webhooks.yaml"}, []string{less}
+	sc.Steps = append(sc.Steps,
+		reconciletest.ApplyYAML("{apiVersion: v1, kind: ConfigMap, metadata: {name: mine}}")...)
+	found := reconciletest.Search(t, sc)
+	require.NotEmpty(t, found)
+	require.Equal(t, "has the rights that it needs", found[0].Rule)
 }
 
 // TestCheckDisturbsWebhooks by their names, which switch them off, at the requests that call one and at no others.

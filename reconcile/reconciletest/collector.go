@@ -25,8 +25,8 @@ type collector struct {
 	pending, again *time.Timer
 	stopped        bool
 
-	// passing has a value during a pass, so that there is one at a time. A pass may wait for webhooks; a mutex would then
-	// stop the time of a bubble, since who waits for it is not taken to be idle.
+	// passing has a value during a pass, so that there is one at a time. A pass may wait for webhooks; a mutex would
+	// then stop the time of a bubble, since who waits for it is not taken to be idle.
 	passing chan struct{}
 	refused bool          // guarded by passing: this pass was refused something
 	pause   time.Duration // guarded by passing: from the last pass that was refused something to the next

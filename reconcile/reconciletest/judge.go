@@ -59,8 +59,8 @@ func (r verdict) pass() {
 	}
 	r.valid()
 	r.last = takeSnapshot(r.server, r.scenario.Mask)
-	r.webhooks()
 	r.rights()
+	r.webhooks()
 	r.foreign()
 	r.rest(err == nil)
 	r.idles()

@@ -192,25 +192,26 @@ func (r verdict) valid() {
 	}
 }
 
-// blame replaces what a run has shown by its reason, if that is known: a webhook that nothing serves, rights that are
-// missing, or writes that failed and were not repeated, if what is not as it should be is what they were about.
+// blame replaces what a run has shown by its reason, if that is known: rights that are missing, a webhook that nothing
+// serves, or writes that failed and were not repeated, if what is not as it should be is what they were about. Rights
+// come first: a program that may not keep its certificate serves no webhook.
 func (r verdict) blame() {
 	if r.failure == nil {
 		return
 	}
 	shown := append([]string{fmt.Sprintf("by the rule %q:", r.failure.rule)}, r.failure.detail...)
-	if r.server.hosts.unserved() != "" {
-		if r.failure.rule != ruleServed && !r.scenario.isOff(ruleServed) {
-			r.failure = nil
-			r.webhooks()
-			r.failure.detail = append(r.failure.detail, shown...)
-		}
-		return
-	}
 	if len(r.manners.refused) > 0 {
 		if r.failure.rule != ruleRights && !r.scenario.isOff(ruleRights) {
 			r.failure = nil
 			r.rights()
+			r.failure.detail = append(r.failure.detail, shown...)
+		}
+		return
+	}
+	if r.server.hosts.unserved() != "" && !r.scenario.isOff(ruleServed) {
+		if r.failure.rule != ruleServed {
+			r.failure = nil
+			r.webhooks()
 			r.failure.detail = append(r.failure.detail, shown...)
 		}
 		return

@@ -180,8 +180,8 @@ func read[T informer.Object](raw runtime.RawExtension, into *T) error {
 	return nil
 }
 
-// leaves reports whether a write only takes finalizers from an object that is being deleted. Whether its resourceVersion
-// is the stored one is for the API server to judge.
+// leaves reports whether a write only takes finalizers from an object that is being deleted. Whether its
+// resourceVersion is the stored one is for the API server to judge.
 func leaves(write *admissionv1.AdmissionRequest) bool {
 	if write.Operation != admissionv1.Update || write.SubResource != "" {
 		return false

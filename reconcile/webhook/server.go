@@ -172,9 +172,9 @@ func (s *Server) Ready(*http.Request) error {
 }
 
 // Run serves until ctx ends and for 2 s more, and then waits for the calls that are under way. It is made for
-// reconcile.ManagerOptions.Throughout, with a StopGrace of the Manager that is longer than a second. With Certificates it
-// listens when there is a certificate. It returns nil if everything has ended, an error if the address cannot be had or
-// is no longer served, and one that wraps reconcile.ErrStuck if calls did not end in time. A Server runs once.
+// reconcile.ManagerOptions.Throughout, with a StopGrace of the Manager that is longer than a second. With Certificates
+// it listens when there is a certificate. It returns nil if everything has ended, an error if the address cannot be had
+// or is no longer served, and one that wraps reconcile.ErrStuck if calls did not end in time. A Server runs once.
 func (s *Server) Run(ctx context.Context) error {
 	if s.started.Swap(true) {
 		return errors.New("webhook: the server has been started before")
