@@ -295,7 +295,7 @@ func checkDefinition(w *world) {
 		"spec.targetDatabase":  func(b *v1.CronBackup) { b.Spec.TargetDatabase = "Orders; rm -rf" },
 		"spec.retentionDays":   func(b *v1.CronBackup) { b.Spec.RetentionDays = -1 },
 		"too long for a Cron":  func(b *v1.CronBackup) { b.Name = strings.Repeat("a", 53) },
-		"less than or equal t": func(b *v1.CronBackup) { b.Spec.RetentionDays = 4000 },
+		"less than or equal t": func(b *v1.CronBackup) { b.Spec.RetentionDays = 10_000 },
 	} {
 		err := w.tryCreate("a", change)
 		require.True(w, apierrors.IsInvalid(err), "%s: %v", want, err)
