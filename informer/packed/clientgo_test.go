@@ -68,6 +68,7 @@ func TestInformers(t *testing.T) {
 			require.NoError(t, err)
 			go inf.RunWithContext(t.Context())
 		}
+		synctest.Wait() // client-go tells what a list holds in any order
 		for i := range 40 {
 			p := pod(i)
 			p.Namespace, p.UID = "default", ""

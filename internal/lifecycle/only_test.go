@@ -25,7 +25,7 @@ func TestAnErrorSaysOnlyTheTargets(t *testing.T) {
 }
 
 // hollow is an error that wraps a list without an error.
-type hollow struct{ error }
+type hollow struct{}
 
 func (hollow) Error() string   { return "hollow" }
 func (hollow) Unwrap() []error { return nil }

@@ -2,6 +2,9 @@
 
 package intern
 
+//lint:file-ignore U1000 what encoding/json does with fields that nothing reads is what is compared
+//lint:file-ignore SA5008 so are tags that are not as they should be
+
 import (
 	"bytes"
 	"encoding/json"
