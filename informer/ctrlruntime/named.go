@@ -81,7 +81,7 @@ func (n *Named[T]) Get(ctx context.Context, key client.ObjectKey, obj client.Obj
 	if key.Name == "" {
 		return fmt.Errorf("get from the cache of %s: the name is empty", n.gvr.Resource)
 	}
-	found, exists, err := n.await(ctx, informer.Key{Namespace: key.Namespace, Name: key.Name})
+	found, exists, err := n.await(ctx, informer.Key(key))
 	switch {
 	case err != nil:
 		return err

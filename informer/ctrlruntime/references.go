@@ -45,7 +45,7 @@ func References[R client.Object, T informer.Object](ctx context.Context, m manag
 		if exists {
 			for _, key := range names(o) {
 				if key.Name != "" {
-					keys = append(keys, informer.Key{Namespace: key.Namespace, Name: key.Name})
+					keys = append(keys, informer.Key(key))
 				}
 			}
 		}

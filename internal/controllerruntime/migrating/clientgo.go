@@ -1,3 +1,5 @@
+//lint:file-ignore U1000 some of it is there for MIGRATING.md only
+
 package migrating
 
 import (
