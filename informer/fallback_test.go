@@ -155,6 +155,9 @@ func TestAClientThatCannotStreamIsNotAskedTo(t *testing.T) {
 			require.Equal(t, first, p.verbs()[0])
 		}
 	})
+}
+
+func TestAFakeClientsetIsNotAskedToStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inf, err := New[*corev1.Pod](fake.NewClientset(pod("a")).CoreV1().Pods(""), Options[*corev1.Pod]{})
 		require.NoError(t, err)
