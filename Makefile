@@ -231,7 +231,8 @@ OLD_TAG  = client_go_0_35
 OLD_SKIP = ^(TestWireLeavesAListerWatcherAlone|TestWireInRandomHistories|TestWireIsClientGo|$(strip \
 	)TestTheHelpersLinkNoKindsOfTheirOwn|TestWorksWithTheFakeClientset|$(strip \
 	)TestWorksWithAFakeClientsetThatHoldsNothing|TestAFakeClientsetIsNotAskedToStream|$(strip \
-	)TestAStateMayKeepItsVersion|TestAReconcilerWithAFakeClientset|TestRows)$$
+	)TestAStateMayKeepItsVersion|TestTheFakesOfClientGoAreKnown|TestManyNamesOfAClientset|$(strip \
+	)TestAReconcilerWithAFakeClientset|TestRows)$$
 
 .PHONY: client-go
 client-go: build
