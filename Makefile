@@ -222,8 +222,8 @@ lint: all-systems ## gofmt, 120 columns, go vet (also as on macOS and Windows), 
 # What users import, by the oldest client-go and each minor version after it. Replace directives select it, as in the
 # go.mod of a user who has to stay on it. Not run with the oldest: the tests of package reconciletest, which models the
 # API of go.mod's version; those that run client-go's own informers in virtual time, in which these hang; a test that
-# asks go list, which does not know of the other go.mod; and the tests of client-go's fake clientset, whose lists have no
-# resourceVersion before 0.36.
+# asks go list, which does not know of the other go.mod; and the tests of client-go's fake clientset, whose lists have
+# no resourceVersion before 0.36.
 CLIENT_GO_OLDEST  = v0.34.0
 CLIENT_GO_BETWEEN = v0.35.0 v0.36.0
 CLIENT_GO_NEWEST  = v0.37
