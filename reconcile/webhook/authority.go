@@ -205,26 +205,21 @@ func newLeaf(ca pair, hosts []string, l Lifetimes, now time.Time) (pair, error) 
 	if err != nil {
 		return pair{}, err
 	}
-	leaf := certificateFor(hosts...)
-	leaf.Subject, leaf.KeyUsage = pkix.Name{CommonName: "webhook"}, x509.KeyUsageDigitalSignature
-	leaf.ExtKeyUsage, leaf.NotAfter = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, now.Add(l.Leaf)
+	leaf := &x509.Certificate{
+		Subject: pkix.Name{CommonName: "webhook"}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, NotAfter: now.Add(l.Leaf),
+	}
 	if leaf.NotAfter.After(parent.NotAfter) {
 		leaf.NotAfter = parent.NotAfter
 	}
-	return sign(leaf, &ca, now)
-}
-
-// certificateFor has the names and addresses of a certificate, and nothing else.
-func certificateFor(hosts ...string) *x509.Certificate {
-	cert := &x509.Certificate{}
 	for _, host := range hosts {
 		if ip := net.ParseIP(host); ip != nil {
-			cert.IPAddresses = append(cert.IPAddresses, ip)
+			leaf.IPAddresses = append(leaf.IPAddresses, ip)
 		} else {
-			cert.DNSNames = append(cert.DNSNames, host)
+			leaf.DNSNames = append(leaf.DNSNames, host)
 		}
 	}
-	return cert
+	return sign(leaf, &ca, now)
 }
 
 // sign makes a certificate with a new key. Without a parent it signs itself.
