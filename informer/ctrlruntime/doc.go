@@ -30,8 +30,8 @@
 //   - The manager does not wait for the named objects before its controllers start: Get does.
 //   - A key whose Get is refused fails, and is tried again by its controller. If the right to the Secrets is missing,
 //     every key that names one fails; a controller that expects this returns RequeueAfter in place of the error.
-//   - A name costs a watch, of some 16 kB here and 72 in the server, up to informer.Options.MaxWatches names in a
-//     namespace; 6 kB beyond. [informer.Referenced] says more.
+//   - A name costs a watch, of some 40 kB here and 70 in the server, up to informer.Options.MaxWatches names in a
+//     namespace; 10 kB here and 5 there beyond. [informer.Referenced] has the figures.
 //
 // named.go has the cache, references.go what names its objects.
 package ctrlruntime

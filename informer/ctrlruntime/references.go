@@ -6,7 +6,8 @@ import (
 	"slices"
 	"sync"
 
-	toolscache "k8s.io/client-go/tools/cache" // like workqueue only for types that controller-runtime's interfaces have
+	// Of these two only the types that controller-runtime's interfaces have.
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
