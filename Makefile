@@ -276,7 +276,7 @@ TREES = . $(MODULES) examples/etcd internal/controlplane internal/bench internal
 	internal/browser internal/tools
 
 .PHONY: test-release
-test-release: ## does make release refuse what is broken? 2 minutes
+test-release: ## does make release refuse what is broken? 3 minutes
 	cd internal/tools && $(TEST) ./release
 
 # OFFLINE=1 releases without the database of vulnerabilities, and says so. CHECK=1 tags nothing.
