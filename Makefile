@@ -175,8 +175,8 @@ mutate: ## would the tests notice a bug? an hour; report in .build/mutants; PACK
 soak: build ## the long runs: chaos for as long as it takes, every test 20 times; hours
 	THERMOSTAT_SOAK=1 $(TEST) -race -count=20 -timeout 12h $(LIBRARY) $(REST)
 
-# The parts replicaset, deployment and autoscaler run only if BENCH names them: they need a real control plane, and
-# minutes.
+# The parts replicaset, deployment, autoscaler and controllermanager run only if BENCH names them: they need a real
+# control plane, and minutes; the last compiles a kube-controller-manager of its own at first.
 CHAOS ?= 10m
 SEEDS ?= 1 2 3
 
@@ -197,7 +197,7 @@ soak-webhooks: build ## STORED (10000) objects of an old version read through we
 	go test -count=1 -v -run TestMigration -timeout 2h ./examples/cronbackup -args -stored $(STORED)
 
 .PHONY: bench
-bench: $(if $(filter replicaset deployment autoscaler,$(BENCH)),build)
+bench: $(if $(filter replicaset deployment autoscaler controllermanager,$(BENCH)),build)
 bench: ## compare with client-go and controller-runtime: 15 minutes, in RESULTS.txt; BENCH="queue store": these parts
 	cd internal/bench && go run . -plot growth.svg $(if $(BENCH),$(BENCH),-save RESULTS.txt)
 

@@ -1,12 +1,13 @@
 // Command bench compares thermostat with its peers, client-go and controller-runtime, on the same input, and says for
 // each workload whether we are as much faster or smaller as we want to be. Asked for the parts replicaset,
 // deployment and autoscaler, it does so with the controllers for ReplicaSets, Deployments and HPAs, ours and the
-// built-in ones; asked for the part writes, with Managers whose runs all write.
+// built-in ones; asked for the part controllermanager, with a whole kube-controller-manager on client-go's informers
+// and on ours; asked for the part writes, with Managers whose runs all write.
 //
 //	go run . [-count 5] [-raw FILE] [-save FILE] [-plot FILE] [-list] [PART ...]
 //
-// Without a PART it runs all but replicaset, deployment and autoscaler, which take a real control plane and minutes,
-// and writes, whose targets are not met yet.
+// Without a PART it runs all but replicaset, deployment, autoscaler and controllermanager, which take a real control
+// plane and minutes, and writes, whose targets are not met yet.
 //
 // It prints one line for each thing that is measured: what it is, ours, the peer's, their ratio, the target, and
 // whether that is met.
@@ -23,6 +24,10 @@
 // The controllers for ReplicaSets, Deployments and HPAs are compared by the tests of ours,
 // examples/replicaset/sidebyside_test.go, examples/deployment/sidebyside_test.go and
 // examples/autoscaler/sidebyside_test.go: as commands, with all that they do, each on a control plane of its own.
+//
+// The kube-controller-manager is the program in the folder controllermanager, a module of its own, which takes minutes
+// to compile. It is built of a copy of client-go in which the constructor of informers is a variable, so that both
+// sides are one binary; the copy is made at build time, and fails if that constructor has changed.
 //
 // # Why it is fair
 //
@@ -46,5 +51,6 @@
 //	run.go      how: build, run, read the figures
 //	table.go    the line of each measure
 //	growth.go   the table and the plot of how costs grow
-//	*_test.go   the workloads, a file for each other part; pods_test.go and server_test.go are their input
+//	*_test.go   the workloads, a file for each other part; pods_test.go, managed_test.go and server_test.go are their
+//	            input
 package main

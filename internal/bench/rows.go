@@ -263,6 +263,12 @@ var rows = []row{
 			{name: "status writes", unit: "status-writes", peer: builtIn, ratio: atMost(1)},
 			{name: "event writes", unit: "event-writes", peer: builtIn, ratio: atMost(1)},
 		}},
+	{part: "controllermanager", workload: "a kube-controller-manager with 5,000 pods, its first minute",
+		bench: "ControllerManager", time: "1x", asked: true, measures: []measure{
+			{name: "RSS at rest", unit: "rest-B/op", ratio: atMost(0.6)},
+			{name: "CPU", unit: "cpu-sec/op", ratio: atMost(0.7)},
+			{name: "time to synced", unit: "synced-sec/op", ratio: atMost(1)},
+		}},
 	// The built-in controller looks less often: its interval begins when a look has ended.
 	{part: "autoscaler", workload: "200 HPAs of one metric, in an interval of 15 s", bench: "Autoscalers",
 		home: "../../examples/autoscaler", time: "1x", apart: true, asked: true, measures: []measure{
