@@ -25,8 +25,8 @@ import (
 // cores if there is much to decode, so a list is never in memory as a whole. An object that cannot be decoded, or is
 // larger than 16 MB, is invalid alone (see [SharedIndexInformer.Invalid]); with any other Client the whole page fails,
 // or the watch ends. Objects share in memory what they have in common: strings, labels, managed fields and, from
-// protobuf, slices and what pointers point to. With Options.Transform, which may change the objects, they share strings
-// only.
+// protobuf, slices and what pointers point to. With Options.Transform, which may change the objects, they share what it
+// has left as it was; unstructured objects share strings only.
 //
 // The typed, the dynamic and the metadata client of client-go have these two methods for each resource, so each is a
 // Client as it stands:

@@ -49,7 +49,7 @@ type Options[T any] struct {
 	LabelSelector labels.Selector
 	FieldSelector fields.Selector
 	// Transform changes each object before it is stored, for instance to drop fields that the program does not read.
-	// It owns the object and may change it in place. If it fails or panics, the key is invalid
+	// It owns the object until it returns, and may change it in place. If it fails or panics, the key is invalid
 	// (see [SharedIndexInformer.Invalid]), other objects are not affected, and Transform is called again with the
 	// object as it left it, after 1 s, 2 s, 4 s ... 5 min. Several goroutines may call it at once. Nil: objects are
 	// stored as they come.
@@ -167,7 +167,7 @@ type origin struct {
 
 // only is the origin of an informer of one client.
 func only[T Object, L runtime.Object](client Client[L], opts Options[T]) origin {
-	decoder := decoders(opts.Transform == nil, false)
+	decoder := decoders(opts.change(), false)
 	from := origin{source: func(string) (source, error) { return newSource[T](client, decoder) }}
 	if c, says := any(client).(interface {
 		GroupVersionResource() schema.GroupVersionResource

@@ -252,7 +252,10 @@ func (q *enqueuer[T]) itemOf(e wire.Event) (it item[T], err error) {
 		object, _ := meta.Accessor(e.Object)
 		return item[T]{key: KeyOf(object), uid: object.GetUID(), resourceVersion: object.GetResourceVersion()}, e.Err
 	}
-	return q.decode(e.Object)
+	if it, err = q.decode(e.Object); err == nil {
+		e.Settle()
+	}
+	return it, err
 }
 
 // statusError is the error that an ERROR event stands for.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/thermostat-go/thermostat/informer/internal/wire"
+	"github.com/thermostat-go/thermostat/informer/internal/wire/intern"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
@@ -134,16 +135,24 @@ func (w *resourceWatch) send(e watch.Event) bool {
 	}
 }
 
+// change says when objects that have been decoded may be changed.
+func (o Options[T]) change() intern.Change {
+	if o.Transform == nil {
+		return intern.Never
+	}
+	return intern.AtFirst
+}
+
 // decoders returns a function that returns the decoder of an informer for objects of a type, one for all namespaces. Of
-// frozen see [wire.NewDecoder], of quiet [wire.Decoder].
-func decoders(frozen, quiet bool) func(wire.Type) *wire.Decoder {
+// quiet see [wire.Decoder].
+func decoders(change intern.Change, quiet bool) func(wire.Type) *wire.Decoder {
 	var mu sync.Mutex
 	made := make(map[wire.Type]*wire.Decoder)
 	return func(t wire.Type) *wire.Decoder {
 		mu.Lock()
 		defer mu.Unlock()
 		if made[t] == nil {
-			made[t] = wire.NewDecoder(t, frozen)
+			made[t] = wire.NewDecoder(t, change)
 			made[t].Quiet = quiet
 		}
 		return made[t]
@@ -152,7 +161,7 @@ func decoders(frozen, quiet bool) func(wire.Type) *wire.Decoder {
 
 // alone is the source of one List or Watch, whose objects belong to the caller: each has its own.
 func (r *Resource[T]) alone() (*rawSource, error) {
-	return r.source(func(t wire.Type) *wire.Decoder { return wire.NewDecoder(t, false) })
+	return r.source(func(t wire.Type) *wire.Decoder { return wire.NewDecoder(t, intern.Always) })
 }
 
 // source returns the source of an informer.

@@ -62,7 +62,7 @@ func ProjectNamespaced[T Object, V any, L runtime.Object, C Client[L]](
 
 // each is the origin of an informer that has a client for each namespace.
 func each[T Object, L runtime.Object, C Client[L]](client func(namespace string) C, opts Options[T]) origin {
-	return eachBy[T, L](client, decoders(opts.Transform == nil, false)) // one for all namespaces
+	return eachBy[T, L](client, decoders(opts.change(), false)) // one for all namespaces
 }
 
 func eachBy[T Object, L runtime.Object, C Client[L]](client func(namespace string) C,

@@ -44,8 +44,8 @@
 // GB.
 //
 // Objects of the cache are read-only, as client-go's are, but whoever changes one nevertheless changes others that
-// share memory with it. With a transform function, which may change them, they share strings only: one that drops
-// managedFields, to save memory, is better left out.
+// share memory with it. A transform function may change them: they share once it has returned, as far as it has left
+// them as they were, and strings only if they are unstructured. It must not hand them to another goroutine.
 //
 // # Packed
 //

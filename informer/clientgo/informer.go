@@ -22,6 +22,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/informer/internal/tap"
+	"github.com/thermostat-go/thermostat/informer/internal/wire/intern"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
@@ -82,9 +83,7 @@ func newSharedInformer(lw cache.ListerWatcher, example runtime.Object,
 		s.description = typeDescription(example)
 	}
 	s.store.versions = versionMetric(options)
-	client := &reporting{Client: NewClient(lw), informer: s, tap: tap.New(example, func() bool {
-		return s.transform == nil // a transform function may change the objects
-	})}
+	client := &reporting{Client: NewClient(lw), informer: s, tap: tap.New(example, s.change)}
 	core, err := informer.Project[informer.Object](client, s.project, informer.Options[informer.Object]{
 		Name:             s.description,
 		DisableWatchList: streamsNoLists(lw),
@@ -100,6 +99,17 @@ func newSharedInformer(lw cache.ListerWatcher, example runtime.Object,
 	s.core = core
 	s.store.byHand, s.store.listed = map[string]int{}, func() int { return core.Health().Listed }
 	return s
+}
+
+// change says when objects that have been decoded may be changed.
+func (s *sharedInformer) change() intern.Change {
+	switch {
+	case s.transform == nil:
+		return intern.Never
+	case s.pack != nil: // they are not kept
+		return intern.Always
+	}
+	return intern.AtFirst
 }
 
 // streamsNoLists reports whether lw says that its client does not stream lists, as a fake clientset does. The name of

@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer/internal/wire"
+	"github.com/thermostat-go/thermostat/informer/internal/wire/intern"
 )
 
 // Tap reads what the client of one informer lists and watches. Make one with [New].
@@ -47,15 +48,15 @@ type object interface {
 }
 
 // New returns the Tap of an informer whose objects are of the type of example, or nil if wire has no such objects.
-// frozen is called with the first request, of it see [wire.NewDecoder].
-func New(example runtime.Object, frozen func() bool) *Tap {
+// change is called with the first request.
+func New(example runtime.Object, change func() intern.Change) *Tap {
 	t := reflect.TypeOf(example)
 	if t == nil || t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct ||
 		!t.Implements(reflect.TypeFor[object]()) {
 		return nil
 	}
 	return &Tap{item: t.Elem(), decoder: sync.OnceValue(func() *wire.Decoder {
-		return wire.NewDecoder(wire.Type{Item: t.Elem()}, frozen())
+		return wire.NewDecoder(wire.Type{Item: t.Elem()}, change())
 	})}
 }
 

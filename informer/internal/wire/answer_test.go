@@ -15,6 +15,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/thermostat-go/thermostat/informer/internal/wire/wiretest"
+
+	"github.com/thermostat-go/thermostat/informer/internal/wire/intern"
 )
 
 // What somebody else's client gets decodes to the first objects of what was read.
@@ -30,7 +32,7 @@ func TestAnswers(t *testing.T) {
 			if protobuf {
 				ofList, ofEvent = wiretest.ProtoList(list, nil), wiretest.ProtoFrame
 			}
-			d := NewDecoder(Type{Item: reflect.TypeFor[corev1.Pod]()}, true)
+			d := NewDecoder(Type{Item: reflect.TypeFor[corev1.Pod]()}, intern.Never)
 			read := func(body []byte, isList bool) (r *Reader, batches []*Batch) {
 				r = d.Read(t.Context(), io.NopCloser(bytes.NewReader(body)), isList)
 				for b := range r.Batches {

@@ -26,7 +26,13 @@ type Event struct {
 	Size   int64           // bytes of the encoded form; zero if the client has not shown them
 	// Err says why the object could not be decoded. Then Object is a PartialObjectMetadata: see raw.metadata.
 	Err error
+
+	twins intern.Twins
 }
+
+// Settle lets the object share more with others. It is called when the object may be changed no longer; of it see
+// [intern.AtFirst].
+func (e Event) Settle() { e.twins.Settle() }
 
 // Type says what the objects of a resource are.
 type Type struct {
@@ -68,15 +74,14 @@ type Decoder struct {
 	interner *intern.Interner // nil: objects share nothing
 }
 
-// NewDecoder makes a decoder of the objects of a resource. Objects of one decoder share memory for the strings that
-// they have in common. If frozen, the caller promises that nobody changes the objects: then they share maps, slices and
-// what pointers point to as well.
-func NewDecoder(t Type, frozen bool) *Decoder {
+// NewDecoder makes a decoder of the objects of a resource. They share memory for what they have in common, as far as
+// it is never changed.
+func NewDecoder(t Type, change intern.Change) *Decoder {
 	shared := t.Item
 	if shared == unstructuredType {
 		shared = reflect.TypeFor[map[string]any]()
 	}
-	return &Decoder{Type: t, interner: intern.New(shared, frozen), protobuf: t.Protobuf(),
+	return &Decoder{Type: t, interner: intern.New(shared, change), protobuf: t.Protobuf(),
 		deep: recursive(t.Item, map[reflect.Type]bool{})}
 }
 
@@ -109,7 +114,7 @@ func (d *Decoder) decode(r raw, protobuf bool) Event {
 	e := Event{Type: r.event, Size: r.size}
 	if r.event == watch.Error {
 		status := &metav1.Status{}
-		if d.decodeInto(status, r, protobuf) != nil {
+		if _, err := d.decodeInto(status, r, protobuf); err != nil {
 			e.Err = ErrUndecodable
 			return e
 		}
@@ -124,7 +129,7 @@ func (d *Decoder) decode(r raw, protobuf bool) Event {
 	case protobuf && d.deep && deeper(r.data, maxDepth):
 		err = fmt.Errorf("%w: an object nested more than %d deep", ErrTooLarge, maxDepth)
 	default:
-		err = d.decodeInto(o, r, protobuf)
+		e.twins, err = d.decodeInto(o, r, protobuf)
 	}
 	if err != nil {
 		id := r.metadata(protobuf)
@@ -140,66 +145,64 @@ func (d *Decoder) decode(r raw, protobuf bool) Event {
 
 // decodeInto decodes r. It drops the decoder's own error, which may quote the object, and looks for the field itself.
 // Only a type that decodes itself panics.
-func (d *Decoder) decodeInto(o runtime.Object, r raw, protobuf bool) error {
-	var err error
+func (d *Decoder) decodeInto(o runtime.Object, r raw, protobuf bool) (twins intern.Twins, err error) {
 	var found *misfit
 	panicked := lifecycle.Try(func() {
-		r, err = d.parse(o, r, protobuf)
+		r, twins, err = d.parse(o, r, protobuf)
 		if err != nil && !protobuf && r.event != watch.Error && !d.untyped() {
 			found = misfitOf(r.data, reflect.TypeOf(o).Elem())
 		}
 	})
 	switch {
 	case found != nil:
-		return found
+		return twins, found
 	case err != nil || panicked != nil:
-		return ErrUndecodable
+		return twins, ErrUndecodable
 	case r.event == watch.Error:
-		return nil
+		return twins, nil
 	}
 	if err := isObject(r.apiVersion, r.kind); err != nil {
-		return err
+		return twins, err
 	}
 	if !r.listed && r.kind != "" && d.Kind != "" && r.kind != d.Kind {
-		return fmt.Errorf("%w: the server answers with objects of kind %s (%s), and a %s is of kind %s",
+		return twins, fmt.Errorf("%w: the server answers with objects of kind %s (%s), and a %s is of kind %s",
 			ErrViolation, kube.Brief(r.kind), kube.Brief(r.apiVersion), reflect.PointerTo(d.Item), d.Kind)
 	}
-	return nil
+	return twins, nil
 }
 
 // parse decodes r into o, and returns r with the kind that o says.
-func (d *Decoder) parse(o runtime.Object, r raw, protobuf bool) (raw, error) {
-	var err error
+func (d *Decoder) parse(o runtime.Object, r raw, protobuf bool) (_ raw, twins intern.Twins, err error) {
 	switch into := o.(type) {
 	case *unstructured.Unstructured:
-		if err = d.unmarshalJSON(r, &into.Object); err == nil {
+		if twins, err = d.unmarshalJSON(r, &into.Object); err == nil {
 			err = complete(into, r)
 		}
 		r.apiVersion, r.kind = into.GetAPIVersion(), into.GetKind()
-		return r, err
+		return r, twins, err
 	case protobufUnmarshaler:
 		switch {
 		case !protobuf:
-			err = d.unmarshalJSON(r, o)
+			twins, err = d.unmarshalJSON(r, o)
 		case r.event == watch.Error || d.interner == nil:
 			err = into.Unmarshal(r.data) // a Status is not of the interner's type
 		default:
-			err = d.interner.Unmarshal(r.data, into)
+			twins, err = d.interner.Unmarshal(r.data, into)
 		}
 	default:
-		err = d.unmarshalJSON(r, o)
+		twins, err = d.unmarshalJSON(r, o)
 	}
 	own := o.GetObjectKind().GroupVersionKind()
 	if own.Kind != "" {
 		r.apiVersion, r.kind, r.listed = own.GroupVersion().String(), own.Kind, false
 	}
 	d.setKind(o, r.event)
-	return r, err
+	return r, twins, err
 }
 
-func (d *Decoder) unmarshalJSON(r raw, into any) error {
+func (d *Decoder) unmarshalJSON(r raw, into any) (twins intern.Twins, err error) {
 	if r.event == watch.Error || d.interner == nil {
-		return json.Unmarshal(r.data, into)
+		return twins, json.Unmarshal(r.data, into)
 	}
 	return d.interner.FromJSON(r.data, into)
 }

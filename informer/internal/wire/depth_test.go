@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/thermostat-go/thermostat/informer/internal/wire/wiretest"
+
+	"github.com/thermostat-go/thermostat/informer/internal/wire/intern"
 )
 
 // tree contains itself, as the schema of a custom resource does, and decodes itself as generated code would.
@@ -58,12 +60,12 @@ func TestADeepObjectIsAnErrorOfItsOwn(t *testing.T) {
 		return append(wiretest.ProtoField(nil, 1, meta), nested(levels, "")...)
 	}
 	of := Type{Item: reflect.TypeFor[tree]()}
-	e := NewDecoder(of, true).decode(raw{data: body(1_000_000)}, true)
+	e := NewDecoder(of, intern.Never).decode(raw{data: body(1_000_000)}, true)
 	require.ErrorIs(t, e.Err, ErrTooLarge)
 	require.Equal(t, "deep", e.Object.(*metav1.PartialObjectMetadata).Name)
 	_, err = of.Decode(wiretest.Enveloped("Tree", body(1_000_000)))
 	require.ErrorIs(t, err, ErrTooLarge)
-	require.NoError(t, NewDecoder(of, true).decode(raw{data: body(maxDepth - 1)}, true).Err)
+	require.NoError(t, NewDecoder(of, intern.Never).decode(raw{data: body(maxDepth - 1)}, true).Err)
 	require.False(t, recursive(reflect.TypeFor[corev1.Pod](), map[reflect.Type]bool{}), "others cost no search")
 }
 

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/thermostat-go/thermostat/informer/internal/wire/wiretest"
+
+	"github.com/thermostat-go/thermostat/informer/internal/wire/intern"
 )
 
 // A reading whose context ends at any point delivers no batch that is never decoded: its receiver would wait for ever.
@@ -46,7 +48,7 @@ func TestEachBatchThatIsDeliveredIsDecoded(t *testing.T) {
 func TestAListWhoseKindComesLastIsStreamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from, to := io.Pipe()
-		d := NewDecoder(Type{Item: unstructuredType}, true)
+		d := NewDecoder(Type{Item: unstructuredType}, intern.Never)
 		r := d.Read(t.Context(), from, true)
 		var delivered []string
 		t.Cleanup(r.Close)

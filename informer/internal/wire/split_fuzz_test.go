@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/thermostat-go/thermostat/informer/internal/wire/wiretest"
+
+	"github.com/thermostat-go/thermostat/informer/internal/wire/intern"
 )
 
 // collect runs a splitter over a body that comes byte by byte, or as it likes, and returns what it found.
@@ -96,7 +98,7 @@ func twice(message []byte) bool {
 }
 
 func decoderOf[T runtime.Object]() *Decoder {
-	return NewDecoder(Type{Item: reflect.TypeFor[T]().Elem()}, true)
+	return NewDecoder(Type{Item: reflect.TypeFor[T]().Elem()}, intern.Never)
 }
 
 func podAt(name, version string) *corev1.Pod {

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/thermostat-go/thermostat/informer/internal/wire/wiretest"
+
+	"github.com/thermostat-go/thermostat/informer/internal/wire/intern"
 )
 
 // strict is a type that does not fit everything that a schema may let pass.
@@ -80,18 +82,18 @@ func TestTheFieldThatDoesNotFitIsNamed(t *testing.T) {
 		`"swordfish"`: "spec is a JSON string that cannot be decoded into the Go type struct",
 	} {
 		d := &Decoder{Type: Type{Item: reflect.TypeFor[strict]()}}
-		err := d.decodeInto(&strict{}, raw{data: []byte(`{"kind":"Strict","spec":` + spec + `}`)}, false)
+		_, err := d.decodeInto(&strict{}, raw{data: []byte(`{"kind":"Strict","spec":` + spec + `}`)}, false)
 		require.ErrorIs(t, err, ErrUndecodable, spec)
 		require.True(t, strings.HasPrefix(err.Error(), want), "%s: %v", spec, err)
 		require.NotContains(t, err.Error(), "fish", spec)
 	}
 	for _, garbled := range []string{``, `{`, `{"spec":}`, `{"spec":{"days":swordfish}}`} {
-		err := (&Decoder{Type: Type{Item: reflect.TypeFor[strict]()}}).decodeInto(&strict{}, raw{data: []byte(garbled)},
-			false)
+		_, err := (&Decoder{Type: Type{Item: reflect.TypeFor[strict]()}}).decodeInto(&strict{},
+			raw{data: []byte(garbled)}, false)
 		require.Equal(t, ErrUndecodable, err, garbled)
 	}
 	// The Secret, whose values matter most.
-	err := (&Decoder{Type: Type{Item: reflect.TypeFor[strict]()}}).decodeInto(&corev1.Secret{},
+	_, err := (&Decoder{Type: Type{Item: reflect.TypeFor[strict]()}}).decodeInto(&corev1.Secret{},
 		raw{data: []byte(`{"data":{"swordfish":"sword fish"}}`)}, false)
 	require.EqualError(t, err, "data[...] is a JSON string that cannot be decoded into the Go type []uint8")
 }
@@ -163,7 +165,7 @@ func TestAPanicOfTheDecodedType(t *testing.T) {
 		for i := range many {
 			list.Items = append(list.Items, *podAt(fmt.Sprint("pod-", i), "1"))
 		}
-		d := NewDecoder(Type{Item: reflect.TypeFor[frail]()}, true)
+		d := NewDecoder(Type{Item: reflect.TypeFor[frail]()}, intern.Never)
 		r := d.Read(t.Context(), io.NopCloser(bytes.NewReader(wiretest.JSONList(list, nil))), true)
 		var events []Event
 		for batch := range r.Batches {

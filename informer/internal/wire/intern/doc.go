@@ -15,7 +15,10 @@
 //
 //	intern.go     Interner, and the tables in which it remembers
 //	message.go    what the fields of a type are in protobuf
+//	change.go     when objects may be changed
 //	unmarshal.go  protobuf into objects that share
+//	part.go       what a field holds, shared by its bytes
+//	twin.go       what is shared only once the object is no longer changed
 //	named.go      what the fields of a type are in JSON
 //	text.go       where the values in JSON begin and end
 //	json.go       JSON into objects that share

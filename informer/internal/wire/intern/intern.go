@@ -25,7 +25,7 @@ import (
 // one object of 16 only.
 type Interner struct {
 	object reflect.Type // a pointer to what the plan and the message are for
-	whole  bool
+	change Change
 
 	// What is for protobuf, and for JSON, is set when the first object comes in it, and the rest with the first object:
 	// all of it is some hundred kB, and a program may have an Interner for each of a hundred kinds.
@@ -55,12 +55,13 @@ const maxString, maxFields, maxTexts, maxResources, maxPart, maxMade = 1 << 10, 
 // The Interner looks at all places of one object in so many.
 const seldom = 16
 
-// New makes an Interner for objects of type t, a struct or map[string]any. With whole, objects share maps and field
-// sets and, decoded from protobuf, slices and what pointers point to; then the objects must not be changed. Otherwise
-// they share only strings.
-func New(t reflect.Type, whole bool) *Interner {
-	return &Interner{object: reflect.PointerTo(t), whole: whole}
+// New makes an Interner for objects of type t, a struct or map[string]any.
+func New(t reflect.Type, change Change) *Interner {
+	return &Interner{object: reflect.PointerTo(t), change: change}
 }
+
+// whole reports whether objects may share more than strings at once.
+func (s *Interner) whole() bool { return s.change == Never }
 
 // Object lets *o share with the objects before and after it. The caller is the only one that has *o. It panics if *o is
 // not of the Interner's type.
@@ -75,12 +76,14 @@ func (s *Interner) prepare(o any) {
 		panic(fmt.Sprintf("intern: a %T, not a %s", o, s.object))
 	}
 	s.prepared.Do(func() {
-		s.plan = newPlanner(s.whole).plan(s.object.Elem())
+		s.plan = newPlanner(s.whole()).plan(s.object.Elem())
 		s.seed = maphash.MakeSeed()
 		s.strings = make(table[string], 4096)
-		if s.whole {
+		if s.whole() {
 			s.fields, s.texts, s.resources = make(table[metav1.FieldsV1], 512), make(table[map[string]string], 512),
 				make(table[corev1.ResourceList], 256)
+		}
+		if s.change != Always {
 			s.parts = make(table[part], 1024)
 		}
 	})
@@ -90,7 +93,7 @@ func (s *Interner) prepare(o any) {
 func (s *Interner) prepareProtobuf(o any) {
 	s.prepare(o)
 	s.forProtobuf.Do(func() {
-		s.message = messenger{newPlanner(s.whole), map[reflect.Type]*message{}}.message(s.object.Elem())
+		s.message = messenger{newPlanner(s.whole()), map[reflect.Type]*message{}}.message(s.object.Elem())
 	})
 }
 
@@ -99,7 +102,7 @@ func (s *Interner) prepareJSON(o any) {
 	s.prepare(o)
 	s.forJSON.Do(func() {
 		s.json = namer{}.value(s.object.Elem())
-		if s.boxes, s.habits = make(table[any], 4096), make([]habit, habits); s.whole {
+		if s.boxes, s.habits = make(table[any], 4096), make([]habit, habits); s.whole() {
 			s.wholes = make(table[whole], 1024)
 		}
 	})

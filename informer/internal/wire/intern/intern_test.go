@@ -68,7 +68,9 @@ var ways = map[string]func(t testing.TB, s *Interner, i, owner int) *corev1.Pod{
 	},
 	"Unmarshal": func(t testing.TB, s *Interner, i, owner int) *corev1.Pod {
 		p := new(corev1.Pod)
-		require.NoError(t, s.Unmarshal(encoded(t, i, owner), p))
+		twins, err := s.Unmarshal(encoded(t, i, owner), p)
+		require.NoError(t, err)
+		twins.Settle()
 		return p
 	},
 }
@@ -121,7 +123,7 @@ func (r *recorder) passes(check func()) (passed bool) {
 
 func share(t *testing.T, r *recorder, way string) {
 	pod := ways[way]
-	s := New(reflect.TypeFor[corev1.Pod](), true)
+	s := New(reflect.TypeFor[corev1.Pod](), Never)
 	a, b, other := pod(t, s, 1, 1), pod(t, s, 2, 1), pod(t, s, 3, 2)
 	require.True(r, sameString(a.Namespace, b.Namespace))
 	require.True(r, sameString(a.Spec.NodeName, other.Spec.NodeName))
@@ -151,7 +153,7 @@ func TestWhatMayBeChangedIsNotShared(t *testing.T) {
 	for way, pod := range ways {
 		t.Run(way, func(t *testing.T) {
 			mostly(t, func(r *recorder) {
-				s := New(reflect.TypeFor[corev1.Pod](), false)
+				s := New(reflect.TypeFor[corev1.Pod](), Always)
 				a, b := pod(t, s, 1, 1), pod(t, s, 2, 1)
 				require.False(t, sameMap(a.Labels, b.Labels))
 				before, after := a.Spec.Containers[0].Resources, b.Spec.Containers[0].Resources
@@ -169,9 +171,9 @@ func TestWhatMayBeChangedIsNotShared(t *testing.T) {
 // However many objects come, from several goroutines, in whatever order: each is what it was.
 func TestObjectsStayWhatTheyAre(t *testing.T) {
 	for way, pod := range ways {
-		for _, whole := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s, whole %t", way, whole), func(t *testing.T) {
-				s := New(reflect.TypeFor[corev1.Pod](), whole)
+		for _, change := range changes {
+			t.Run(fmt.Sprintf("%s, change %d", way, change), func(t *testing.T) {
+				s := New(reflect.TypeFor[corev1.Pod](), change)
 				var sharers sync.WaitGroup
 				for range 4 {
 					sharers.Go(func() {
@@ -197,7 +199,7 @@ func (*decodesItself) UnmarshalJSON([]byte) error { return nil }
 
 func TestWhatDecodesItselfIsLeftAlone(t *testing.T) {
 	type object struct{ Field decodesItself }
-	s := New(reflect.TypeFor[object](), true)
+	s := New(reflect.TypeFor[object](), Never)
 	first, second := strings.Clone("some text or other"), strings.Clone("some text or other")
 	s.Object(&object{decodesItself{&first}})
 	s.Object(&object{decodesItself{&second}})
@@ -210,7 +212,7 @@ func TestATypeThatContainsItself(t *testing.T) {
 		Children []tree
 		Next     *tree
 	}
-	s := New(reflect.TypeFor[tree](), true)
+	s := New(reflect.TypeFor[tree](), Never)
 	grow := func() *tree {
 		leaf := func() tree { return tree{Text: strings.Clone("one of the leaves")} }
 		next := leaf()
@@ -246,7 +248,7 @@ func TestWhatIsLargeIsNotRemembered(t *testing.T) {
 		},
 		"Unmarshal": func(s *Interner) *corev1.Pod { return byInterner(s, data).(*corev1.Pod) },
 	} {
-		s := New(reflect.TypeFor[corev1.Pod](), true)
+		s := New(reflect.TypeFor[corev1.Pod](), Never)
 		a, b := share(s), share(s)
 		require.Equal(t, large(), b, way)
 		require.False(t, sameString(a.Spec.Hostname, b.Spec.Hostname), way)
@@ -260,7 +262,7 @@ func TestWhatIsLargeIsNotRemembered(t *testing.T) {
 func TestWhatNeverRepeatsIsSeldomLookedAt(t *testing.T) {
 	type object struct{ Address, Image string }
 	mostly(t, func(r *recorder) {
-		s := New(reflect.TypeFor[object](), true)
+		s := New(reflect.TypeFor[object](), Never)
 		s.prepare(new(object))
 		address, image := &s.plan.places[0].habit, &s.plan.places[1].habit
 		show := func(address string) string {
@@ -285,21 +287,23 @@ func TestWhatNeverRepeatsIsSeldomLookedAt(t *testing.T) {
 
 func TestAnObjectOfAnotherType(t *testing.T) {
 	require.PanicsWithValue(t, "intern: a *v1.PodSpec, not a *v1.Pod",
-		func() { New(reflect.TypeFor[corev1.Pod](), true).Object(new(corev1.PodSpec)) })
+		func() { New(reflect.TypeFor[corev1.Pod](), Never).Object(new(corev1.PodSpec)) })
 }
 
 // A program may have Interners for a hundred kinds, of each of which there are few objects, and all in one encoding.
 func TestNothingIsMadeForTheOtherEncoding(t *testing.T) {
-	s := New(reflect.TypeFor[corev1.Pod](), true)
-	require.NoError(t, s.Unmarshal(encoded(t, 1, 1), new(corev1.Pod)))
+	s := New(reflect.TypeFor[corev1.Pod](), Never)
+	_, err := s.Unmarshal(encoded(t, 1, 1), new(corev1.Pod))
+	require.NoError(t, err)
 	require.NotNil(t, s.message)
 	require.Zero(t, len(s.boxes))
 	require.Zero(t, len(s.wholes))
 	require.Zero(t, len(s.habits))
 	require.Nil(t, s.json.message)
 
-	s = New(reflect.TypeFor[corev1.Pod](), true)
-	require.NoError(t, s.FromJSON([]byte(`{"metadata":{"name":"name-1"}}`), new(corev1.Pod)))
+	s = New(reflect.TypeFor[corev1.Pod](), Never)
+	_, err = s.FromJSON([]byte(`{"metadata":{"name":"name-1"}}`), new(corev1.Pod))
+	require.NoError(t, err)
 	require.NotNil(t, s.json.message)
 	require.Nil(t, s.message)
 }
@@ -307,7 +311,7 @@ func TestNothingIsMadeForTheOtherEncoding(t *testing.T) {
 // Of a custom resource a quantity is what its author wrote. A zero that takes the package of quantities seconds or
 // minutes to scale is not scaled.
 func TestZeroOfAnyScale(t *testing.T) {
-	s := New(reflect.TypeFor[corev1.ResourceRequirements](), true)
+	s := New(reflect.TypeFor[corev1.ResourceRequirements](), Never)
 	for _, zero := range []string{"0e2000000000", "0.00000000000000000000e2000000000"} {
 		limits := corev1.ResourceList{}
 		for i := range maxResources {
@@ -329,7 +333,7 @@ func TestOnlyWhatCanBeSharedIsPlanned(t *testing.T) {
 		Selves        []object
 	}
 	var offsets []uintptr
-	s := New(reflect.TypeFor[object](), true)
+	s := New(reflect.TypeFor[object](), Never)
 	s.prepare(new(object))
 	places := s.plan.places
 	for i := range places {
@@ -341,7 +345,7 @@ func TestOnlyWhatCanBeSharedIsPlanned(t *testing.T) {
 
 // BenchmarkObject is what it takes to share the parts of a pod that is as most are.
 func BenchmarkObject(b *testing.B) {
-	s, pods := New(reflect.TypeFor[corev1.Pod](), true), make([]*corev1.Pod, 1000)
+	s, pods := New(reflect.TypeFor[corev1.Pod](), Never), make([]*corev1.Pod, 1000)
 	for i := range pods {
 		pods[i] = decoded(b, i, i/30)
 	}

@@ -3,8 +3,6 @@
 package intern
 
 import (
-	"hash/maphash"
-	"math/rand/v2"
 	"reflect"
 	"strconv"
 	"sync"
@@ -16,28 +14,30 @@ import (
 )
 
 // FromJSON decodes JSON into *o, which is zero and of the Interner's type, as package json of
-// k8s.io/apimachinery does. What is known already it does not make again. It keeps nothing of data.
+// k8s.io/apimachinery does. What is known already it does not make again. It keeps nothing of data. The Twins are as of
+// Unmarshal.
 //
 // Whatever it does not understand, such as a field that comes twice, it leaves to that package, from the beginning:
 // what is accepted and what is not is not decided here.
-func (s *Interner) FromJSON(data []byte, o any) error {
+func (s *Interner) FromJSON(data []byte, o any) (Twins, error) {
 	s.prepareJSON(o)
 	d, v := spareReaders.Get().(*jsonReader), reflect.ValueOf(o)
-	d.decoder, d.data = decoder{Interner: s, curious: rand.Uint32()%seldom == 0}, data
+	d.decoder, d.data = s.decoder(), data
 	done := d.read(&s.json, v.UnsafePointer()) && d.peek() == 0 && d.at == len(data)
+	twins := d.twins
 	clear(d.members)
 	clear(d.texts)
 	*d = jsonReader{members: d.members[:0], texts: d.texts[:0]}
 	spareReaders.Put(d)
 	if done {
-		return nil
+		return twins, nil
 	}
 	v.Elem().SetZero()
 	if err := json.Unmarshal(data, o); err != nil {
-		return err
+		return nil, err
 	}
 	s.Object(o)
-	return nil
+	return nil, nil
 }
 
 var spareReaders = sync.Pool{New: func() any { return new(jsonReader) }}
@@ -140,7 +140,7 @@ func (d *jsonReader) readField(f *field, at unsafe.Pointer) bool {
 		return d.read(&f.value, at)
 	case d.peek() == 'n':
 		return d.word("null")
-	case d.parts == nil || !f.habit.worth(d.curious):
+	case d.change == Always || !f.habit.worth(d.curious):
 		return d.readNew(&part{field: f}, at)
 	}
 	begin := d.at
@@ -149,24 +149,10 @@ func (d *jsonReader) readField(f *field, at unsafe.Pointer) bool {
 		return false
 	}
 	after := d.at
-	slot := d.parts.slot(maphash.Bytes(d.seed, b) ^ f.salt)
-	if known := slot.Load(); known != nil && known.field == f && known.bytes == string(b) {
-		known.put(at)
-		d.made += known.made
-		f.habit.learn(true, d.curious)
-		return true
-	}
-	p, made, lazy := part{field: f}, d.made, d.lazy
-	d.at = begin
-	if !d.readNew(&p, at) || d.at != after {
-		return false
-	}
-	if p.made = d.made - made; len(b) <= maxPart && p.made <= maxMade && d.lazy == lazy {
-		p.bytes = string(b)
-		remember(slot, p)
-	}
-	f.habit.learn(false, d.curious)
-	return true
+	return d.share(part{field: f}, at, b, func(p *part, at unsafe.Pointer) bool {
+		d.at = begin
+		return d.readNew(p, at) && d.at == after
+	})
 }
 
 // readNew makes what a field holds that is a pointer, slice or map, and puts it where it belongs.

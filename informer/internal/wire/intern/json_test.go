@@ -146,7 +146,7 @@ const untypedText = `{"metadata":{"name":"a","labels":{"app.kubernetes.io/name":
 
 func TestUntyped(t *testing.T) {
 	mostly(t, func(r *recorder) {
-		s := New(reflect.TypeFor[map[string]any](), true)
+		s := New(reflect.TypeFor[map[string]any](), Never)
 		decode := func(name string) map[string]any {
 			return *fromJSON(s, []byte(strings.Replace(untypedText, `"a"`, name, 1))).(*map[string]any)
 		}
@@ -163,7 +163,7 @@ func TestUntyped(t *testing.T) {
 
 func TestUntypedObjectsThatMayBeChangedShareOnlyTexts(t *testing.T) {
 	mostly(t, func(r *recorder) {
-		s := New(reflect.TypeFor[map[string]any](), false)
+		s := New(reflect.TypeFor[map[string]any](), Always)
 		a, b := *fromJSON(s, []byte(untypedText)).(*map[string]any), *fromJSON(s, []byte(untypedText)).(*map[string]any)
 		require.False(t, sameMap(a["spec"], b["spec"]))
 		item := func(o map[string]any) string { return o["spec"].(map[string]any)["list"].([]any)[0].(string) }
@@ -174,7 +174,7 @@ func TestUntypedObjectsThatMayBeChangedShareOnlyTexts(t *testing.T) {
 // However many objects come, from several goroutines, in whatever order: each is what it was.
 func TestObjectsInJSONStayWhatTheyAre(t *testing.T) {
 	for _, of := range []reflect.Type{reflect.TypeFor[corev1.Pod](), reflect.TypeFor[map[string]any]()} {
-		s := New(of, true)
+		s := New(of, Never)
 		var sharers sync.WaitGroup
 		for range 4 {
 			sharers.Go(func() {
@@ -194,7 +194,7 @@ func TestObjectsInJSONStayWhatTheyAre(t *testing.T) {
 // Nothing that is decoded points into the bytes, which are used again.
 func TestNothingIsKeptOfTheText(t *testing.T) {
 	for _, of := range []reflect.Type{reflect.TypeFor[own](), reflect.TypeFor[map[string]any]()} {
-		s := New(of, true)
+		s := New(of, Never)
 		for range 3 {
 			data := []byte(`{"Untagged":"text","labels":{"key":"value"},"bytes":"MTIz","raw":{"a":"b"},"any":["c"]}`)
 			want := byPackage(of, bytes.Clone(data))
@@ -212,7 +212,7 @@ func TestWhatIsLazyIsNotShared(t *testing.T) {
 	data := []byte(`{"lazy":{"text":"a"},"quantity":"512Mi","limits":{"cpu":"1"},"structs":[{"deep":"a"}],"later":` +
 		`"2026-11-23T08:00:00Z","uint16":80}`)
 	mostly(t, func(r *recorder) {
-		s := New(reflect.TypeFor[own](), true)
+		s := New(reflect.TypeFor[own](), Never)
 		a, b := fromJSON(s, data).(*own), fromJSON(s, data).(*own)
 		require.NotSame(t, a.Lazy, b.Lazy)
 		require.NotSame(t, a.Quantity, b.Quantity)
@@ -228,7 +228,7 @@ func TestSecretsInJSONAreNotKept(t *testing.T) {
 	data, err := json.Marshal(corev1.Secret{Data: map[string][]byte{"password": []byte("correct horse")}})
 	require.NoError(t, err)
 	for _, of := range []reflect.Type{reflect.TypeFor[corev1.Secret](), reflect.TypeFor[map[string]any]()} {
-		s := New(of, true)
+		s := New(of, Never)
 		fromJSON(s, data)
 		secret := strings.Split(string(data), `"`)
 		for i := range s.parts {
@@ -250,7 +250,7 @@ func TestSecretsInJSONAreNotKept(t *testing.T) {
 // What is made of few bytes is not kept if it is much.
 func TestWhatBecomesLargeInJSONIsNotKept(t *testing.T) {
 	many := `[` + strings.TrimSuffix(strings.Repeat("{},", 600), ",") + `]`
-	typed, untyped := New(reflect.TypeFor[corev1.Pod](), true), New(reflect.TypeFor[map[string]any](), true)
+	typed, untyped := New(reflect.TypeFor[corev1.Pod](), Never), New(reflect.TypeFor[map[string]any](), Never)
 	for range 2 {
 		fromJSON(typed, []byte(`{"spec":{"containers":`+many+`}}`))
 		fromJSON(untyped, []byte(`{"spec":{"containers":`+many+`}}`))
@@ -278,7 +278,7 @@ func BenchmarkJSON(b *testing.B) {
 			"package":  func(_ *Interner, data []byte) any { return byPackage(of, data) },
 		} {
 			b.Run(fmt.Sprintf("%v/%s", of, name), func(b *testing.B) {
-				s := New(of, true)
+				s := New(of, Never)
 				b.ReportAllocs()
 				for i := 0; b.Loop(); i++ {
 					if decode(s, data[i%len(data)]) == nil {

@@ -13,7 +13,7 @@ import (
 type Interner struct{ object reflect.Type }
 
 // New makes an Interner for objects of type t.
-func New(t reflect.Type, _ bool) *Interner { return &Interner{object: reflect.PointerTo(t)} }
+func New(t reflect.Type, _ Change) *Interner { return &Interner{object: reflect.PointerTo(t)} }
 
 // Object leaves *o as it is. It panics if *o is not of the Interner's type.
 func (s *Interner) Object(o any) {
@@ -23,13 +23,19 @@ func (s *Interner) Object(o any) {
 }
 
 // Unmarshal decodes a message into *o with o's own Unmarshal. It panics if *o is not of the Interner's type.
-func (s *Interner) Unmarshal(data []byte, o unmarshaler) error {
+func (s *Interner) Unmarshal(data []byte, o unmarshaler) (Twins, error) {
 	s.Object(o)
-	return o.Unmarshal(data)
+	return Twins{}, o.Unmarshal(data)
 }
 
 // FromJSON decodes JSON into *o. It panics if *o is not of the Interner's type.
-func (s *Interner) FromJSON(data []byte, o any) error {
+func (s *Interner) FromJSON(data []byte, o any) (Twins, error) {
 	s.Object(o)
-	return json.Unmarshal(data, o)
+	return Twins{}, json.Unmarshal(data, o)
 }
+
+// Twins are what objects could share once they are no longer changed: nothing.
+type Twins struct{}
+
+// Settle does nothing.
+func (Twins) Settle() {}

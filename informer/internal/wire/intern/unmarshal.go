@@ -12,61 +12,40 @@ import (
 
 // Unmarshal decodes a message into *o, which is zero and of the Interner's type, as o's own Unmarshal does, but what is
 // known already it does not make again: a pod that is as most are is decoded and shared in little more than half the
-// time, with a quarter of the allocations, that its own Unmarshal and then Object take. It keeps nothing of data.
+// time, with a quarter of the allocations, that its own Unmarshal and then Object take. It keeps nothing of data. The
+// Twins are those of objects that may be changed at first.
 //
 // Whatever is not as Kubernetes encodes it, it leaves to o's own Unmarshal, from the beginning: what that accepts and
 // what it does not is not decided here.
-func (s *Interner) Unmarshal(data []byte, o unmarshaler) error {
+func (s *Interner) Unmarshal(data []byte, o unmarshaler) (Twins, error) {
 	s.prepareProtobuf(o)
 	if s.message.itself == nil {
-		d, v := decoder{Interner: s, curious: rand.Uint32()%seldom == 0}, reflect.ValueOf(o)
+		d, v := s.decoder(), reflect.ValueOf(o)
 		if d.message(s.message, v.UnsafePointer(), data) {
-			return nil
+			return d.twins, nil
 		}
 		v.Elem().SetZero()
 	}
 	if err := o.Unmarshal(data); err != nil {
-		return err
+		return nil, err
 	}
 	s.Object(o)
-	return nil
+	return nil, nil
 }
 
 // decoder decodes one object. Its methods return false for what they leave to the type's own Unmarshal.
 type decoder struct {
 	*Interner
+	change  Change // of what is being decoded
 	curious bool
 	made    int // bytes of memory, about
 	lazy    int // values that are in places of their own, and change when they are read
+	twins   Twins
+	apart   anySlice // where twins are made
 }
 
-// part is what a field holds that is a pointer, slice or map, and the bytes it was made of. Where the same field has
-// the same bytes again, it is shared, unless
-//   - it holds more than maxMade, which a few bytes are enough for;
-//   - readers of one object would change it in others: a Quantity. Of those that are the values of a map everybody has
-//     a copy;
-//   - it is the content of a Secret, which is not to be kept longer than the Secret.
-type part struct {
-	field *field
-	bytes string         // behind a pointer: the value's; otherwise those of all elements or entries, and of their tags
-	is    unsafe.Pointer // the pointer, the first of the elements, the map
-	len   int            // of a slice
-	made  int            // as of the decoder
-}
-
-// A slice as the compiler lays it out.
-type anySlice struct {
-	first    unsafe.Pointer
-	len, cap int
-}
-
-// put lets the field at that address be the part.
-func (p *part) put(at unsafe.Pointer) {
-	if p.field.shape == slice {
-		*(*anySlice)(at) = anySlice{p.is, p.len, p.len} // who appends to it gets one of his own
-	} else {
-		*(*unsafe.Pointer)(at) = p.is
-	}
+func (s *Interner) decoder() decoder {
+	return decoder{Interner: s, change: s.change, curious: rand.Uint32()%seldom == 0}
 }
 
 func (d *decoder) message(m *message, at unsafe.Pointer, b []byte) bool {
@@ -158,28 +137,13 @@ func (d *decoder) part(f *field, at unsafe.Pointer, b []byte, count, tag int) bo
 	if *(*unsafe.Pointer)(at) != nil {
 		return false // it goes on, or comes again, after other fields
 	}
-	p := part{field: f, len: count}
 	secret := f.shape == mapping && f.value.encoding == octets
-	if d.parts == nil || len(b) > maxPart || secret || !f.habit.worth(d.curious) {
-		return d.make(&p, at, b, tag)
+	if d.change == Always || len(b) > maxPart || secret || !f.habit.worth(d.curious) {
+		return d.make(&part{field: f, len: count}, at, b, tag)
 	}
-	slot := d.parts.slot(maphash.Bytes(d.seed, b) ^ f.salt)
-	if known := slot.Load(); known != nil && known.field == f && known.bytes == string(b) {
-		known.put(at)
-		d.made += known.made
-		f.habit.learn(true, d.curious)
-		return true
-	}
-	made, lazy := d.made, d.lazy
-	if !d.make(&p, at, b, tag) {
-		return false
-	}
-	if p.made = d.made - made; p.made <= maxMade && d.lazy == lazy {
-		p.bytes = string(b)
-		remember(slot, p)
-	}
-	f.habit.learn(false, d.curious)
-	return true
+	return d.share(part{field: f, len: count}, at, b, func(p *part, at unsafe.Pointer) bool {
+		return d.make(p, at, b, tag)
+	})
 }
 
 // make makes a part of its bytes and puts it where it belongs.

@@ -29,11 +29,12 @@ import (
 func ownWork(s *Interner, data []byte) bool {
 	o := reflect.New(s.object.Elem())
 	s.prepareProtobuf(o.Interface())
-	return s.message.itself == nil && (&decoder{Interner: s}).message(s.message, o.UnsafePointer(), data)
+	d := s.decoder()
+	return s.message.itself == nil && d.message(s.message, o.UnsafePointer(), data)
 }
 
 func hasMessage(of reflect.Type) bool {
-	s := New(of, true)
+	s := New(of, Never)
 	s.prepareProtobuf(reflect.New(of).Interface())
 	return s.message.itself == nil
 }
@@ -45,8 +46,8 @@ func TestMostKindsAreDecodedWithoutHelp(t *testing.T) {
 		if hasMessage(of) {
 			known++
 		}
-		for _, whole := range []bool{true, false} {
-			s := New(of, whole)
+		for _, change := range changes {
+			s := New(of, change)
 			for _, data := range generated(t, of, rand.Int64(), 10) {
 				require.Equal(t, hasMessage(of), ownWork(s, data), "%v", of)
 			}
@@ -168,7 +169,7 @@ func (a author) field(number int, t reflect.Type, depth int) []byte {
 func TestEveryMessageIsDecodedAsItDecodesItself(t *testing.T) {
 	var inputs, refused, own int
 	for _, of := range messageTypes() {
-		interners := []*Interner{New(of, true), New(of, false)}
+		interners := []*Interner{New(of, Always), New(of, AtFirst), New(of, Never)}
 		for range 100 {
 			seed := rand.Uint64()
 			data := author{rand.New(rand.NewPCG(seed, 0))}.message(of, 0)
@@ -257,8 +258,8 @@ func odd() map[string][]byte {
 
 func TestWhatIsOddIsDecodedAsByItself(t *testing.T) {
 	pod := reflect.TypeFor[corev1.Pod]()
-	for _, whole := range []bool{true, false} {
-		s := New(pod, whole)
+	for _, change := range changes {
+		s := New(pod, change)
 		for name, data := range odd() {
 			for range 3 { // there may be something to share the next time
 				require.Equal(t, bySelf(pod, data), byInterner(s, data), name)
@@ -280,7 +281,9 @@ func FuzzUnmarshal(f *testing.F) {
 	var interners []*Interner
 	for _, of := range []reflect.Type{reflect.TypeFor[corev1.Pod](), reflect.TypeFor[corev1.Node](),
 		reflect.TypeFor[corev1.Secret](), reflect.TypeFor[appsv1.Deployment]()} {
-		interners = append(interners, New(of, true), New(of, false))
+		for _, change := range changes {
+			interners = append(interners, New(of, change))
+		}
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, s := range interners {
@@ -304,7 +307,7 @@ func (o *ofOthers) Unmarshal(data []byte) error {
 }
 
 func TestATypeOfOthersDecodesItself(t *testing.T) {
-	s := New(reflect.TypeFor[ofOthers](), true)
+	s := New(reflect.TypeFor[ofOthers](), Never)
 	data := delimited(1, []byte("what?"))
 	first, second := byInterner(s, data).(*ofOthers), byInterner(s, data).(*ofOthers)
 	require.Equal(t, &ofOthers{"7 bytes in its own way"}, first)
@@ -313,12 +316,12 @@ func TestATypeOfOthersDecodesItself(t *testing.T) {
 
 func TestUnmarshalOfAnotherType(t *testing.T) {
 	require.PanicsWithValue(t, "intern: a *v1.PodSpec, not a *v1.Pod",
-		func() { _ = New(reflect.TypeFor[corev1.Pod](), true).Unmarshal(nil, new(corev1.PodSpec)) })
+		func() { _, _ = New(reflect.TypeFor[corev1.Pod](), Never).Unmarshal(nil, new(corev1.PodSpec)) })
 }
 
 // Who appends to a slice of his copy of a struct, which is allowed, does not write into what others see.
 func TestASharedSliceHasNoRoom(t *testing.T) {
-	s := New(reflect.TypeFor[corev1.Pod](), true)
+	s := New(reflect.TypeFor[corev1.Pod](), Never)
 	p := byInterner(s, encoded(t, 1, 1)).(*corev1.Pod)
 	require.Len(t, p.Spec.Containers, cap(p.Spec.Containers))
 	require.Len(t, p.ManagedFields, cap(p.ManagedFields))
@@ -343,7 +346,7 @@ func TestQuantitiesAreNotShared(t *testing.T) {
 	data, err := pod.Marshal()
 	require.NoError(t, err)
 	mostly(t, func(r *recorder) {
-		s := New(reflect.TypeFor[corev1.Pod](), true)
+		s := New(reflect.TypeFor[corev1.Pod](), Never)
 		first, second := byInterner(s, data).(*corev1.Pod), byInterner(s, data).(*corev1.Pod)
 		untouched := byInterner(s, data)
 		_ = first.Spec.Volumes[0].EmptyDir.SizeLimit.String()
@@ -357,7 +360,7 @@ func TestQuantitiesAreNotShared(t *testing.T) {
 
 // What a Secret holds is not kept for the next one.
 func TestSecretsAreNotKept(t *testing.T) {
-	s := New(reflect.TypeFor[corev1.Secret](), true)
+	s := New(reflect.TypeFor[corev1.Secret](), Never)
 	data, err := (&corev1.Secret{Data: map[string][]byte{"password": []byte("correct horse")}}).Marshal()
 	require.NoError(t, err)
 	byInterner(s, data)
@@ -374,7 +377,7 @@ func TestWhatBecomesLargeIsNotKept(t *testing.T) {
 		"by itself":   bytes.Repeat(delimited(2), 60),
 		"with others": bytes.Repeat(delimited(2, env), 20),
 	} {
-		s := New(reflect.TypeFor[corev1.Pod](), true)
+		s := New(reflect.TypeFor[corev1.Pod](), Never)
 		data := delimited(2, containers)
 		for range 2 {
 			p := byInterner(s, data).(*corev1.Pod)
@@ -399,7 +402,7 @@ func TestAMapOfNumbersIsNotKnown(t *testing.T) {
 // Two bytes may be an entry of a map, too, and the next two the same entry.
 func TestAMapHasRoomForWhatIsInIt(t *testing.T) {
 	for _, of := range []reflect.Type{reflect.TypeFor[corev1.ConfigMap](), reflect.TypeFor[corev1.Secret]()} {
-		s := New(of, false)
+		s := New(of, Always)
 		data := bytes.Repeat(delimited(2), 100_000)
 		var before, after goruntime.MemStats
 		goruntime.ReadMemStats(&before)
@@ -415,7 +418,7 @@ func TestFieldsWithTheSameBytes(t *testing.T) {
 		ShareProcessNamespace: new(true)}}).Marshal()
 	require.NoError(t, err)
 	mostly(t, func(r *recorder) {
-		s := New(reflect.TypeFor[corev1.Pod](), true)
+		s := New(reflect.TypeFor[corev1.Pod](), Never)
 		first, second := byInterner(s, data).(*corev1.Pod), byInterner(s, data).(*corev1.Pod)
 		require.Same(r, first.Spec.EnableServiceLinks, second.Spec.EnableServiceLinks)
 		require.Same(r, first.Spec.ShareProcessNamespace, second.Spec.ShareProcessNamespace)
@@ -424,7 +427,7 @@ func TestFieldsWithTheSameBytes(t *testing.T) {
 
 // A part of a message decodes itself, and is shared like the rest.
 func TestAPartThatDecodesItself(t *testing.T) {
-	s := New(reflect.TypeFor[certificatesv1.CertificateSigningRequest](), true)
+	s := New(reflect.TypeFor[certificatesv1.CertificateSigningRequest](), Never)
 	data, err := (&certificatesv1.CertificateSigningRequest{
 		Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: "kubernetes.io/kubelet-serving"}}).Marshal()
 	require.NoError(t, err)
@@ -435,7 +438,7 @@ func TestAPartThatDecodesItself(t *testing.T) {
 
 // Nothing that is decoded points into the bytes, which are used again.
 func TestNothingIsKeptOfTheBytes(t *testing.T) {
-	s := New(reflect.TypeFor[corev1.Secret](), true)
+	s := New(reflect.TypeFor[corev1.Secret](), Never)
 	secret := corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "name", Labels: map[string]string{"key": "value"}},
 		Data: map[string][]byte{"password": []byte("guess")}}
 	for range 3 {
@@ -458,17 +461,26 @@ func BenchmarkUnmarshal(b *testing.B) {
 	}
 	for _, bench := range []struct {
 		name   string
+		change Change
 		decode func(*Interner, []byte, *corev1.Pod) error
 	}{
-		{"interner", func(s *Interner, data []byte, p *corev1.Pod) error { return s.Unmarshal(data, p) }},
-		{"itself", func(s *Interner, data []byte, p *corev1.Pod) error {
+		{"interner", Never, func(s *Interner, data []byte, p *corev1.Pod) error {
+			_, err := s.Unmarshal(data, p)
+			return err
+		}},
+		{"settled", AtFirst, func(s *Interner, data []byte, p *corev1.Pod) error {
+			twins, err := s.Unmarshal(data, p)
+			twins.Settle()
+			return err
+		}},
+		{"itself", Never, func(s *Interner, data []byte, p *corev1.Pod) error {
 			err := p.Unmarshal(data)
 			s.Object(p)
 			return err
 		}},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
-			s := New(reflect.TypeFor[corev1.Pod](), true)
+			s := New(reflect.TypeFor[corev1.Pod](), bench.change)
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				if err := bench.decode(s, data[i%len(data)], new(corev1.Pod)); err != nil {

@@ -1,0 +1,74 @@
+//go:build !purego
+
+package intern
+
+import (
+	"hash/maphash"
+	"sync/atomic"
+	"unsafe"
+)
+
+// part is what a field holds that is a pointer, slice or map, and the bytes it was made of. Where the same field has
+// the same bytes again, it is shared, unless
+//   - it holds more than maxMade, which a few bytes are enough for;
+//   - readers of one object would change it in others: a Quantity. Of those that are the values of a map everybody has
+//     a copy;
+//   - it is the content of a Secret, which is not to be kept longer than the Secret.
+type part struct {
+	field *field
+	bytes string         // behind a pointer: the value's; otherwise those of all elements or entries, and of their tags
+	is    unsafe.Pointer // the pointer, the first of the elements, the map
+	len   int            // of a slice
+	made  int            // as of the decoder
+}
+
+// A slice as the compiler lays it out.
+type anySlice struct {
+	first    unsafe.Pointer
+	len, cap int
+}
+
+// put lets the field at that address be the part.
+func (p *part) put(at unsafe.Pointer) {
+	if p.field.shape == slice {
+		*(*anySlice)(at) = anySlice{p.is, p.len, p.len} // who appends to it gets one of his own
+	} else {
+		*(*unsafe.Pointer)(at) = p.is
+	}
+}
+
+// share lets the field at that address hold what was made of the same bytes before, or else what make makes. Of an
+// object that may be changed at first, it is a copy that has a twin.
+func (d *decoder) share(p part, at unsafe.Pointer, b []byte, make func(*part, unsafe.Pointer) bool) bool {
+	f := p.field
+	slot := d.parts.slot(maphash.Bytes(d.seed, b) ^ f.salt)
+	known := slot.Load()
+	if known != nil && (known.field != f || known.bytes != string(b)) {
+		known = nil
+	}
+	f.habit.learn(known != nil, d.curious)
+	switch {
+	case d.change == AtFirst && len(b) <= maxPart:
+		return d.twin(known, slot, p, at, b, make)
+	case known != nil:
+		known.put(at)
+		d.made += known.made
+		return true
+	}
+	_, ok := d.first(slot, p, at, b, make)
+	return ok
+}
+
+// first makes a part, and remembers it unless it is not to be shared: then known is nil.
+func (d *decoder) first(slot *atomic.Pointer[part], p part, at unsafe.Pointer, b []byte,
+	make func(*part, unsafe.Pointer) bool) (known *part, ok bool) {
+	made, lazy := d.made, d.lazy
+	if !make(&p, at) {
+		return nil, false
+	}
+	if p.made = d.made - made; len(b) > maxPart || p.made > maxMade || d.lazy != lazy {
+		return nil, true
+	}
+	p.bytes = string(b)
+	return remember(slot, p), true
+}
