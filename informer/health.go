@@ -122,8 +122,9 @@ type health struct {
 
 	maxStaleness time.Duration
 
-	// changes limits the lines about states, if there are many list-watches, and complaints those about objects.
-	changes, complaints lifecycle.LogLimit
+	// losses and recoveries limit the lines about states, if there are many list-watches, each for itself: losses leave
+	// room for recoveries. complaints limits those about objects.
+	losses, recoveries, complaints lifecycle.LogLimit
 }
 
 // listWatchHealth keeps the state of a list-watch and writes one log line for each change of it. What has arrived
@@ -321,7 +322,11 @@ func (h *listWatchHealth) change(do func()) {
 	about := withStack([]any{"state", s, "before", from}, err)
 	if h.part != whole && (err != nil || recovers) {
 		// What befalls one part often befalls them all.
-		held, ok := h.changes.Allow(linesPerMinute)
+		limit := &h.losses
+		if recovers {
+			limit = &h.recoveries
+		}
+		held, ok := limit.Allow(linesPerMinute)
 		if !ok {
 			return
 		}

@@ -2,6 +2,7 @@ package informer
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -51,4 +52,33 @@ func TestEachStuckHandlerIsRemembered(t *testing.T) {
 	var now Health
 	h.count(&now)
 	require.Equal(t, stuck, now.StuckHandler)
+}
+
+// What befalls many parts at once is logged for some of them, and so is its end: losses leave room for recoveries.
+func TestOfManyPartsLossesAndRecoveriesAreLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &lines{}
+		all := &health{log: klog.New(log)}
+		parts := make([]*listWatchHealth, 10*linesPerMinute)
+		for i := range parts {
+			parts[i] = newListWatchHealth(all, part{namespace: fmt.Sprint(i)})
+			parts[i].logTo(all.log)
+			parts[i].listed(1)
+		}
+		for _, p := range parts {
+			p.failed(errors.New("down"), "")
+		}
+		for _, p := range parts {
+			p.listed(2)
+			p.following(2)
+		}
+		told := map[string]int{}
+		for _, l := range log.all() {
+			if l.isError {
+				told[l.message]++
+			}
+		}
+		require.Equal(t, map[string]int{"The cache does not follow the server": linesPerMinute,
+			"The cache follows the server again": linesPerMinute}, told)
+	})
 }
