@@ -49,6 +49,7 @@ func TestTheStateOfACacheThatFollowsNothing(t *testing.T) {
 
 // Objects share what they have in common only if nobody changes them.
 func TestATransformChangesNoOtherObject(t *testing.T) {
+	const manySecrets = 40 // the first 32 share nothing
 	client := func(e *estate) func(string) *informer.Resource[*corev1.Secret] {
 		r, err := informer.NewResource[*corev1.Secret](e.server.Config(),
 			corev1.SchemeGroupVersion.WithResource("secrets"), informer.ResourceOptions{})
@@ -66,7 +67,9 @@ func TestATransformChangesNoOtherObject(t *testing.T) {
 		"NewReferenced": func(e *estate, opts informer.Options[*corev1.Secret]) (*cache, error) {
 			r, err := informer.NewReferenced(client(e), opts)
 			r.NamedBy(func(informer.Key) bool { return true })
-			r.Recheck(secretKey("one"), secretKey("other"))
+			for i := range manySecrets {
+				r.Recheck(secretKey(fmt.Sprint("secret-", i)))
+			}
 			return r.SharedIndexInformer, err
 		},
 	} {
@@ -86,7 +89,8 @@ func TestATransformChangesNoOtherObject(t *testing.T) {
 					stopped := make(chan error, 1)
 					go func() { stopped <- secrets.Run(ctx) }()
 					var held []map[string]string
-					for _, name := range []string{"one", "other"} {
+					for i := range manySecrets {
+						name := fmt.Sprint("secret-", i)
 						s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name,
 							Labels: map[string]string{"app": "shop"}}}
 						_, err := e.theirs.CoreV1().Secrets("shop").Create(ctx, s, metav1.CreateOptions{})
@@ -97,9 +101,12 @@ func TestATransformChangesNoOtherObject(t *testing.T) {
 						held = append(held, s.Labels)
 					}
 					if changes {
-						require.Equal(e, []string{"one", "other"}, []string{held[0]["name"], held[1]["name"]})
+						for i := range manySecrets {
+							require.Equal(e, fmt.Sprint("secret-", i), held[i]["name"])
+						}
 					} else {
-						require.Equal(e, reflect.ValueOf(held[0]).Pointer(), reflect.ValueOf(held[1]).Pointer())
+						last, before := held[manySecrets-1], held[manySecrets-2]
+						require.Equal(e, reflect.ValueOf(before).Pointer(), reflect.ValueOf(last).Pointer())
 					}
 					cancel()
 					require.NoError(e, <-stopped)

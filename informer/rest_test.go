@@ -135,8 +135,8 @@ func TestAnObjectThatDoesNotDecodeIsQuarantinedAlone(t *testing.T) {
 // Objects share the labels that they have in common, but a Transform may change its own.
 func TestWhatObjectsShareIsNotWhatATransformChanges(t *testing.T) {
 	labelled := func(s *overHTTP) {
-		for _, name := range []string{"d", "e"} {
-			p := pod(name)
+		for i := range 40 { // the first 32 share nothing
+			p := pod(fmt.Sprintf("p%02d", i))
 			p.Labels = map[string]string{"app": "shop"}
 			s.api.Create(p)
 		}
@@ -150,8 +150,9 @@ func TestWhatObjectsShareIsNotWhatATransformChanges(t *testing.T) {
 		labelled(s)
 		run(t, inf)
 		synctest.Wait()
-		require.Equal(t, map[string]string{"app": "shop"}, labelsOf(inf, "d"))
-		require.Equal(t, reflect.ValueOf(labelsOf(inf, "d")).Pointer(), reflect.ValueOf(labelsOf(inf, "e")).Pointer())
+		require.Equal(t, map[string]string{"app": "shop"}, labelsOf(inf, "p38"))
+		require.Equal(t, reflect.ValueOf(labelsOf(inf, "p38")).Pointer(),
+			reflect.ValueOf(labelsOf(inf, "p39")).Pointer())
 	})
 	note := func(p *corev1.Pod) (*corev1.Pod, error) {
 		if p.Labels != nil {
@@ -163,7 +164,7 @@ func TestWhatObjectsShareIsNotWhatATransformChanges(t *testing.T) {
 		labelled(s)
 		run(t, inf)
 		synctest.Wait()
-		for _, name := range []string{"d", "e"} {
+		for _, name := range []string{"p38", "p39"} {
 			require.Equal(t, map[string]string{"app": "shop", "name": name}, labelsOf(inf, name))
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -72,7 +73,12 @@ type Decoder struct {
 	protobuf bool             // what Protobuf returns
 	deep     bool             // an object can be nested without a bound
 	interner *intern.Interner // nil: objects share nothing
+	first    atomic.Int32     // how many objects have shared nothing, up to few
 }
+
+// So many objects of a resource are decoded without an Interner: its tables, and what it learns of a type, would take
+// more memory and time than they save, and most kinds have fewer objects than these.
+const few = 32
 
 // NewDecoder makes a decoder of the objects of a resource. They share memory for what they have in common, as far as
 // it is never changed.
@@ -171,6 +177,15 @@ func (d *Decoder) decodeInto(o runtime.Object, r raw, protobuf bool) (twins inte
 	return twins, nil
 }
 
+// sharing returns the Interner for an object, or nil if that is one of few.
+func (d *Decoder) sharing() *intern.Interner {
+	if d.interner != nil && d.first.Load() < few {
+		d.first.Add(1)
+		return nil
+	}
+	return d.interner
+}
+
 // parse decodes r into o, and returns r with the kind that o says.
 func (d *Decoder) parse(o runtime.Object, r raw, protobuf bool) (_ raw, twins intern.Twins, err error) {
 	switch into := o.(type) {
@@ -184,10 +199,14 @@ func (d *Decoder) parse(o runtime.Object, r raw, protobuf bool) (_ raw, twins in
 		switch {
 		case !protobuf:
 			twins, err = d.unmarshalJSON(r, o)
-		case r.event == watch.Error || d.interner == nil:
+		case r.event == watch.Error:
 			err = into.Unmarshal(r.data) // a Status is not of the interner's type
 		default:
-			twins, err = d.interner.Unmarshal(r.data, into)
+			if s := d.sharing(); s != nil {
+				twins, err = s.Unmarshal(r.data, into)
+			} else {
+				err = into.Unmarshal(r.data)
+			}
 		}
 	default:
 		twins, err = d.unmarshalJSON(r, o)
@@ -201,10 +220,12 @@ func (d *Decoder) parse(o runtime.Object, r raw, protobuf bool) (_ raw, twins in
 }
 
 func (d *Decoder) unmarshalJSON(r raw, into any) (twins intern.Twins, err error) {
-	if r.event == watch.Error || d.interner == nil {
-		return twins, json.Unmarshal(r.data, into)
+	if r.event != watch.Error {
+		if s := d.sharing(); s != nil {
+			return s.FromJSON(r.data, into)
+		}
 	}
-	return d.interner.FromJSON(r.data, into)
+	return twins, json.Unmarshal(r.data, into)
 }
 
 // setKind gives an object the kind and version of its resource, or none: in lists of built-in resources the server

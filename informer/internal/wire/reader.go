@@ -126,7 +126,6 @@ func (r *Reader) read(ctx context.Context, list bool) error {
 		limit = maxListBytes
 	}
 	g := &gatherer{ctx: ctx, reader: r, list: list}
-	g.batch = g.nextBatch()
 	g.response.add = g.add
 	buffers := &spareBuffers
 	if r.decoder.Quiet {
@@ -137,7 +136,6 @@ func (r *Reader) read(ctx context.Context, list bool) error {
 	defer func() {
 		from.Reset(nil)
 		buffers.Put(from)
-		spareBatches.Put(g.batch) // flush leaves it empty
 	}()
 	err := g.split(from)
 	if err == nil {
@@ -181,7 +179,7 @@ type gatherer struct {
 	reader         *Reader
 	response       response
 	list, protobuf bool
-	batch          *Batch
+	batch          *Batch // nil while there is nothing to deliver, so that a watch that waits keeps no memory
 	// typeless are the items that take their kind or version from their list, and came before it. Custom resources say
 	// their own, and the list of any other resource its kind first; but nothing says that they must.
 	typeless      []raw
@@ -235,6 +233,9 @@ func (g *gatherer) add(r raw) {
 
 // append copies an object into the batch.
 func (g *gatherer) append(r raw) {
+	if g.batch == nil {
+		g.batch = spareBatches.Get().(*Batch)
+	}
 	b := g.batch
 	start := len(b.bytes)
 	b.bytes = append(b.bytes, r.data...)
@@ -257,10 +258,10 @@ func (g *gatherer) addTypeless() error {
 	return nil
 }
 
-// flush delivers the batch, if there is anything in it, and begins another one.
+// flush delivers the batch, if there is one.
 func (g *gatherer) flush() {
 	b := g.batch
-	if len(b.raws) == 0 {
+	if b == nil {
 		return
 	}
 	b.reader, b.List, b.decoded = g.reader, g.response.head, make(chan struct{})
@@ -273,15 +274,7 @@ func (g *gatherer) flush() {
 	case g.reader.batches <- b:
 	case <-g.ctx.Done():
 	}
-	g.batch = g.nextBatch()
-}
-
-// nextBatch returns an empty batch. A spare one may have a large array, which a quiet watch would keep.
-func (g *gatherer) nextBatch() *Batch {
-	if g.reader.decoder.Quiet {
-		return &Batch{}
-	}
-	return spareBatches.Get().(*Batch)
+	g.batch = nil
 }
 
 // decodeAside leaves a batch to the decoders. They start with the first batch that is worth it and live as long as the

@@ -1,0 +1,36 @@
+//go:build !purego
+
+package wire
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/thermostat-go/thermostat/informer/internal/wire/intern"
+)
+
+// The first objects of a resource share nothing, and cost no tables; those after them share. Two values may want one
+// place of a table, by a seed that is drawn: one of five decoders shares.
+func TestOnlyManyObjectsShare(t *testing.T) {
+	body, err := (&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"app": "shop"}}}).Marshal()
+	require.NoError(t, err)
+	shares := false
+	for range 5 {
+		d := NewDecoder(Type{Item: reflect.TypeFor[corev1.Pod]()}, intern.Never)
+		var labels []uintptr
+		for range few + 3 {
+			e := d.decode(raw{data: body}, true)
+			require.NoError(t, e.Err)
+			labels = append(labels, reflect.ValueOf(e.Object.(*corev1.Pod).Labels).Pointer())
+		}
+		for i := range few {
+			require.NotContains(t, labels[i+1:], labels[i])
+		}
+		shares = shares || labels[few] == labels[few+1] && labels[few] == labels[few+2]
+	}
+	require.True(t, shares)
+}
