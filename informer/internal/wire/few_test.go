@@ -16,7 +16,8 @@ import (
 // The first objects of a resource share nothing, and cost no tables; those after them share. Two values may want one
 // place of a table, by a seed that is drawn: one of five decoders shares.
 func TestOnlyManyObjectsShare(t *testing.T) {
-	body, err := (&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"app": "shop"}}}).Marshal()
+	p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"app": "shop"}}}
+	body, err := p.Marshal()
 	require.NoError(t, err)
 	shares := false
 	for range 5 {
