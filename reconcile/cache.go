@@ -44,6 +44,12 @@ type cache struct {
 	byName     bool
 	references []reference
 
+	// comes says that the cache comes and goes: see [Dynamic]. Then sources has its sources, which are added while it
+	// is opening; givenUp says that it has gone, so that nothing is waited for in it.
+	comes            bool
+	sources          []source
+	opening, givenUp atomic.Bool
+
 	// byNamespace reports whether the informer lists and watches each namespace, or each object, by itself. It is read
 	// without a lock, and written with the ledger's mu held.
 	byNamespace atomic.Bool
@@ -62,6 +68,20 @@ type cache struct {
 	// unlisted reports whether unversioned has entries. It is read without a lock.
 	unlisted atomic.Bool
 }
+
+func newCache(inf trackedInformer) *cache {
+	c := &cache{
+		trackedInformer: inf, object: func(Key) (any, bool) { return nil, false },
+		partitions: make(map[string]*partition),
+		written:    make(map[string]mark), shown: make(map[string]mark), unversioned: make(map[string]int),
+		byName: followsByName(inf),
+	}
+	c.byNamespace.Store(c.byName)
+	return c
+}
+
+// complete reports whether the informer has ever completed a list of all that it follows now.
+func (c *cache) complete() bool { return c.HealthIn(metav1.NamespaceAll).Listed > 0 }
 
 // mark is a version of a resource, and the number of the latest list that the informer had begun when it was made, or
 // had completed if the cache had that version. So a list with a higher number is from after the version.
@@ -86,7 +106,7 @@ func (c *cache) progress(place string) progress {
 	// Live without a list is a cache that has nothing to list.
 	nothing := place == metav1.NamespaceAll && version == "" &&
 		(c.byName || h.State == informer.Live && h.Listed == 0)
-	unfollowed := h.State == "" || nothing
+	unfollowed := h.State == "" || nothing || c.givenUp.Load()
 	return progress{unfollowed, version, h.Lists, h.Listed}
 }
 

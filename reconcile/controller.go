@@ -64,7 +64,7 @@ type Options struct {
 	// counts as a run that has failed, and Reconcile is not called.
 	//
 	// Nil: the key's own; for a key without a namespace all that an informer follows, since nobody knows which it
-	// needs.
+	// needs. [Needs] is for namespaces that come and go.
 	Namespaces func(Key) []string
 	// ResyncEvery names each object of the informers given to [For] once in this time, changed or not, as Background.
 	// The objects take turns. It is for a Reconciler that compares objects with something outside of the cluster, which
@@ -109,6 +109,7 @@ type Controller struct {
 	// Changed by For and its like, and by NewManager, in one goroutine; not after that.
 	sources  []source
 	channels []channel
+	needs    []need
 	mistakes []error
 	manager  *Manager // nil until NewManager; then no more sources can be added
 }

@@ -95,7 +95,8 @@ func (d *debt) holds() bool {
 func (d *debt) settled(at progress) bool {
 	switch {
 	case d.kind == status.DebtNotReady:
-		return d.object.cache.Fresh(d.object.cache.placeOf(d.object.key)) == nil
+		c := d.object.cache
+		return c.givenUp.Load() || c.Fresh(c.placeOf(d.object.key)) == nil
 	case at.unfollowed:
 		return true // the informer will never see the write
 	case d.kind == status.DebtUnknown:

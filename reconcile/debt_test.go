@@ -156,7 +156,9 @@ func TestAKeyGoesOnWhenTheCacheIsFreshAgain(t *testing.T) {
 		func(key Key, _ status.Wait) { woken = append(woken, key) })
 	pods := &doubtful{still: still{listed: 1}, err: informer.ErrStale}
 	l.cacheOf(pods).learner = &learner{}
-	require.False(t, (&Controller{ledger: l}).awaitCaches(parent, []string{parent.Namespace}))
+	woke, err := (&Controller{ledger: l}).awaitCaches(parent, []string{parent.Namespace})
+	require.NoError(t, err)
+	require.False(t, woke)
 	require.True(t, l.park(parent))
 	l.reached(l.caches[0], "")
 	require.Empty(t, woken)

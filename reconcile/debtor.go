@@ -86,12 +86,19 @@ func (d debtor) note(fn func(*cache)) {
 			continue
 		}
 		l.mu.Lock()
-		for _, c := range l.caches {
+		for c := range everyCache(l) {
 			if d.ledger == nil || d.ledger.find(c.trackedInformer) == nil {
 				fn(c)
 			}
 		}
 		l.mu.Unlock()
+	}
+}
+
+// leave tells of a write to a resource of which a cache was given up: the next leader may follow it still.
+func (d debtor) leave(t target, what handoverEntry) {
+	for _, l := range d.all {
+		l.coming.wrote(t, what)
 	}
 }
 
@@ -105,6 +112,8 @@ func (d debtor) wrote(log klog.Logger, w write) {
 		d.lostAnswer(log, w.target) // the answer does not tell what has been written
 		return
 	}
+	// The last thing, so that a cache that is given up meanwhile has noted the write, or has left its resource behind.
+	defer d.leave(w.target, handoverEntry{ResourceVersion: w.resourceVersion, Relist: w.deleted && !w.final})
 	d.note(func(c *cache) {
 		if s := c.learner.scopeOf(w.object.Namespace); s != nil && s.mayShow(w) {
 			at := c.progress(c.placeOf(w.object))
@@ -119,7 +128,7 @@ func (d debtor) wrote(log klog.Logger, w write) {
 	if l == nil {
 		return
 	}
-	for _, c := range l.caches {
+	for c := range everyCache(l) {
 		s := c.learner.scopeOf(w.object.Namespace)
 		if s == nil || !s.mayShow(w) {
 			continue
@@ -142,18 +151,20 @@ func (d debtor) wrote(log klog.Logger, w write) {
 // wroteUnversioned is told of a write that has changed an object to a version which the answer does not tell. No key
 // waits for it, and the next leader's caches list anew, unless this one has listed since, and they have come as far.
 func (d debtor) wroteUnversioned(t target) {
+	defer d.leave(t, handoverEntry{Relist: true})
 	debtor{all: d.all}.note(func(c *cache) { c.noteUnknown(t) })
 }
 
 // lostAnswer opens the debts of a write that may have happened or not, since its answer was lost. Only a list that
 // begins from now on can tell. The relister asks for one list, which all such debts of a partition share.
 func (d debtor) lostAnswer(log klog.Logger, t target) {
+	defer d.leave(t, handoverEntry{Relist: true})
 	d.note(func(c *cache) { c.noteUnknown(t) })
 	l := d.ledger
 	if l == nil {
 		return
 	}
-	for _, c := range l.caches {
+	for c := range everyCache(l) {
 		for _, namespace := range c.learner.mayHold(t) {
 			log.V(4).Info("It is unknown whether a write has happened", "informer", c.Name(), "resource", t.resource,
 				"namespace", t.namespace, "name", t.name)

@@ -24,11 +24,12 @@
 // A [Controller] has one Reconciler, a queue of keys and a number of workers. Its sources are informers whose changes
 // name keys: [For] names the object's own key, [Owns] the key of its owner, [Watches] the keys that a function of yours
 // returns, and [DependsOn] none, for an informer that is only read. A [Condition] says which updates are worth a look,
-// such as [GenerationChanged]. [WatchesChan] makes a source of a channel. A
-// [Manager] runs the informers of its controllers, waits until the caches are complete, campaigns for leadership if
-// there is an [Elector], and runs the workers while it leads. It is a place for the rest of a program as well:
-// functions that run beside the workers or only while it leads, health checks, HTTP handlers. The package's example
-// shows all of it in one program. Package program has a main function that finds the API server and ends at a signal.
+// such as [GenerationChanged]. [WatchesChan] makes a source of a channel. [Needs] makes sources of informers that come
+// and go while the Manager runs: those of the kinds, or namespaces, that objects name. A [Manager] runs the informers
+// of its controllers, waits until the caches are complete, campaigns for leadership if there is an [Elector], and runs
+// the workers while it leads. It is a place for the rest of a program as well: functions that run beside the workers or
+// only while it leads, health checks, HTTP handlers. The package's example shows all of it in one program. Package
+// program has a main function that finds the API server and ends at a signal.
 //
 // What most Reconcilers do to objects (conditions, status, finalizers, owner references, creations, server-side apply)
 // is in package objects, which is below this one in the tree and imports none of it.
@@ -46,7 +47,8 @@
 //     less than LeaseDuration.
 //   - Where an informer follows several namespaces one by one, one that is behind holds back the keys that need it:
 //     its own, those of which Options.Namespaces says so, and otherwise those without a namespace. A name in an
-//     [informer.Referenced] that is not known holds back the keys that name it.
+//     [informer.Referenced] that is not known holds back the keys that name it; so does an informer of a [Dynamic] that
+//     is not complete, as that of a kind which is not installed yet.
 //   - Reconcile is not called for a key whose object is invalid; Options.Invalid is. So a key that Get does not find,
 //     in a cache given to [For], is that of an object which does not exist. In any other cache ask
 //     [informer.SharedIndexInformer.Invalid], too, before you take an object for gone.

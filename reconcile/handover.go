@@ -135,6 +135,9 @@ func passHandoverOn(h handoverElector) {
 // leader, and false if ctx ends before.
 func (m *Manager) awaitHandover(ctx context.Context, h handoverElector) (rest []handoverEntry, ok bool) {
 	log, began := klog.FromContext(ctx), time.Now()
+	for _, f := range m.families {
+		f.renew()
+	}
 	word, waited := h.Handover()
 	var left []handoverEntry
 	if word != "" {
@@ -199,7 +202,7 @@ func (m *Manager) withUnknownInformers(left []handoverEntry) []handoverEntry {
 	var named []handoverEntry
 	known := make(map[string]bool)
 	for _, c := range m.opts.Controllers {
-		for _, ca := range c.ledger.caches {
+		for ca := range everyCache(c.ledger) {
 			known[ca.Name()] = true
 			if !ca.learner.hasScope() {
 				named = append(named, handoverEntry{Informer: ca.Name(), Relist: true})
@@ -240,45 +243,50 @@ func waitForHandover(ctx context.Context, waiting []pendingHandover, d time.Dura
 func (l *ledger) handoverEntries() (all []handoverEntry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, c := range l.caches {
-		for _, left := range c.followedScopes() {
-			part := left.Namespace
-			now := c.progress(part)
-			if now.unfollowed && !c.byName { // what is named may be another matter in the next leader's process
-				continue
+	for c := range everyCache(l) {
+		all = append(all, c.handoverEntries(l)...)
+	}
+	return append(all, l.coming.leftBehind()...)
+}
+
+// handoverEntries returns what the next leader's cache must have seen. The mu of the cache's ledger is held.
+func (c *cache) handoverEntries(l *ledger) (all []handoverEntry) {
+	for _, left := range c.followedScopes() {
+		part := left.Namespace
+		now := c.progress(part)
+		if now.unfollowed && !c.byName { // what is named may be another matter in the next leader's process
+			continue
+		}
+		// A write to one namespace may have been followed with all namespaces at that time, or the other way round.
+		here := func(of string) bool { return overlap(of, part) }
+		for of, written := range c.written {
+			if here(of) && !now.rewound(written) {
+				left = left.merge(handoverEntry{ResourceVersion: written.resourceVersion})
 			}
-			// A write to one namespace may have been followed with all namespaces at that time, or the other way
-			// round.
-			here := func(of string) bool { return overlap(of, part) }
-			for of, written := range c.written {
-				if here(of) && !now.rewound(written) {
-					left = left.merge(handoverEntry{ResourceVersion: written.resourceVersion})
-				}
+		}
+		for of, shown := range c.shown {
+			if here(of) && !now.rewound(shown) {
+				left = left.merge(handoverEntry{Listed: shown.resourceVersion})
 			}
-			for of, shown := range c.shown {
-				if here(of) && !now.rewound(shown) {
-					left = left.merge(handoverEntry{Listed: shown.resourceVersion})
-				}
+		}
+		for of := range c.unversioned {
+			if here(of) {
+				left.Relist = true
 			}
-			for of := range c.unversioned {
-				if here(of) {
-					left.Relist = true
-				}
+		}
+		for t := range l.underWay {
+			if c.mayShow(t, part) {
+				left.Relist = true
 			}
-			for t := range l.underWay {
-				if c.mayShow(t, part) {
-					left.Relist = true
-				}
-			}
-			for _, a := range l.accounts {
-				left.Relist = left.Relist || slices.ContainsFunc(a.debts, func(d *debt) bool {
-					return d.object.cache == c && (d.kind == status.DebtDeletion || d.kind == status.DebtUnknown) &&
-						here(c.scopeName(c.placeOf(d.object.key)))
-				})
-			}
-			if left != left.subject() {
-				all = append(all, left)
-			}
+		}
+		for _, a := range l.accounts {
+			left.Relist = left.Relist || slices.ContainsFunc(a.debts, func(d *debt) bool {
+				return d.object.cache == c && (d.kind == status.DebtDeletion || d.kind == status.DebtUnknown) &&
+					here(c.scopeName(c.placeOf(d.object.key)))
+			})
+		}
+		if left != left.subject() {
+			all = append(all, left)
 		}
 	}
 	return all
@@ -306,7 +314,10 @@ func (c *cache) mayShow(t target, scope string) bool {
 // unsteady stands in for a missing handover: it returns an entry with Relist for each cache, or, if the Lease was
 // waited for, for each that has not followed the server for steadyTime.
 func (l *ledger) unsteady(waited bool) (all []handoverEntry) {
-	for _, c := range l.caches {
+	for c := range everyCache(l) {
+		if c.comes && !c.complete() { // its list begins now: see awaitHandover
+			continue
+		}
 		for _, place := range c.followedScopes() {
 			h := c.HealthIn(place.Namespace)
 			if !waited || h.State != informer.Live || time.Since(h.Since) < steadyTime {
@@ -321,7 +332,10 @@ func (l *ledger) unsteady(waited bool) (all []handoverEntry) {
 // oweHandover turns the entries about caches of this ledger into debts, and sets taken for them. It returns a channel
 // that is closed when these debts are paid; nil if there are none.
 func (l *ledger) oweHandover(all []handoverEntry, taken []bool) <-chan struct{} {
-	for _, c := range l.caches {
+	for c := range everyCache(l) {
+		if c.comes && !c.complete() {
+			continue
+		}
 		owe := func(i int, namespace string, selective bool) {
 			left := all[i]
 			taken[i] = true

@@ -61,6 +61,9 @@ func inspectInformer(inf Informer, withText bool) status.Informer {
 	if counted, ok := inf.(interface{ Len() int }); ok {
 		s.Objects = counted.Len()
 	}
+	if of, ok := inf.(anyDynamic); ok {
+		s.Namespaces = of.parts(withText)
+	}
 	tracked, ok := inf.(trackedInformer)
 	if !ok {
 		return s
@@ -106,6 +109,14 @@ func (c *Controller) Inspect() status.Controller {
 	}
 	for _, ch := range c.channels {
 		s.Sources = append(s.Sources, "WatchesChan "+ch.name)
+	}
+	for _, n := range c.needs {
+		s.Sources = append(s.Sources, "Needs "+n.family.Name())
+	}
+	for _, ca := range c.ledger.coming.now() {
+		for _, source := range ca.opened() {
+			s.Panicking += int(source.invalid.n.Load())
+		}
 	}
 	for _, ca := range c.ledger.caches {
 		if ca.subject {
@@ -237,7 +248,7 @@ func (c *Controller) Why(key Key) string { return c.InspectKey(key).Why }
 // doubt returns the first reason why changes that would name a key may be missed, or nil.
 func (c *Controller) doubt(key Key, now time.Time) *status.Doubt {
 	needed, _ := c.needed(nil, key) // if nobody knows, its own
-	for _, source := range c.sources {
+	for _, source := range c.sourcesOf(key) {
 		if object, n := source.invalid.example(); n > 0 && !source.subject {
 			return &status.Doubt{Source: source.name, Panicking: n, Example: object.String()}
 		}
@@ -255,6 +266,17 @@ func (c *Controller) doubt(key Key, now time.Time) *status.Doubt {
 		}
 	}
 	return nil
+}
+
+// sourcesOf returns the sources that may name a key.
+func (c *Controller) sourcesOf(key Key) []source {
+	all := c.sources
+	for _, n := range c.needs {
+		for _, ca := range n.caches(key) {
+			all = append(all[:len(all):len(all)], ca.opened()...)
+		}
+	}
+	return all
 }
 
 // staleNamespace returns the namespace for which a key of this one waits: a key without a namespace waits for all that

@@ -29,15 +29,16 @@ type ledger struct {
 	table    *keys.Table            // holds the keys that are parked; its lock may be taken with mu held
 	enqueue  func(Key)              // puts a key into the queue; called without mu
 	unparked func(Key, status.Wait) // the same for a key that was parked, and how long it was; called without mu
-	caches   []*cache
+	caches   []*cache               // of the sources that stay
 	relister *relister
 	seed     maphash.Seed  // of the hashes by which states are compared
 	bodies   *rate.Limiter // of the bytes of writes that are read for their paths
 	all      []*ledger     // of the Manager
 
 	// Safe without a lock.
-	open atomic.Int64 // the number of debts and writes under way: while there are none an event costs one load
-	once onces        // what is logged once
+	open   atomic.Int64 // the number of debts and writes under way: while there are none an event costs one load
+	once   onces        // what is logged once
+	coming coming       // its mu may be taken with mu held
 
 	mu sync.Mutex
 	// Guarded by mu. Each open debt is in one account and in one partition, and, if it is about one object, under that
@@ -79,20 +80,14 @@ func (l *ledger) cacheOf(inf trackedInformer) *cache {
 	if c := l.find(inf); c != nil {
 		return c
 	}
-	c := &cache{
-		trackedInformer: inf, object: func(Key) (any, bool) { return nil, false },
-		partitions: make(map[string]*partition),
-		written:    make(map[string]mark), shown: make(map[string]mark), unversioned: make(map[string]int),
-		byName: followsByName(inf),
-	}
-	c.byNamespace.Store(c.byName)
+	c := newCache(inf)
 	l.caches = append(l.caches, c)
 	return c
 }
 
 // find returns the ledger's view of an informer, or nil if the controller does not depend on it.
 func (l *ledger) find(inf Informer) *cache {
-	for _, c := range l.caches {
+	for c := range everyCache(l) {
 		if Informer(c.trackedInformer) == inf {
 			return c
 		}

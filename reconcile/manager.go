@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -75,13 +76,15 @@ type Manager struct {
 	// Never changed after NewManager.
 	opts      ManagerOptions
 	informers []*managedInformer
-	ledgers   []*ledger // of the controllers
+	ledgers   []*ledger    // of the controllers
+	families  []anyDynamic // those of informers, each once
 
 	// Any goroutine may use these.
 	failures failures
 	started  atomic.Bool
 	ready    atomic.Pointer[string] // what the first sync still waits for; nil when it is complete
 	progress progressOfRun
+	tracks   atomic.Bool // informers make their requests through TrackWrites
 }
 
 // managedInformer is an informer that the Manager runs.
@@ -108,6 +111,12 @@ func NewManager(opts ManagerOptions) (*Manager, error) {
 		c.errorTexts = opts.ErrorTexts
 		for _, ca := range c.ledger.caches {
 			ca.learner = m.manage(ca.trackedInformer).learner
+		}
+		for _, n := range c.needs {
+			if n.family.belongTo(m); !slices.Contains(m.families, n.family) {
+				m.families = append(m.families, n.family)
+			}
+			m.manage(n.family)
 		}
 	}
 	for _, inf := range opts.Informers {
@@ -172,6 +181,16 @@ func (opts ManagerOptions) sourceMistakes() (errs []error) {
 				}
 			}
 		}
+		for _, n := range c.needs {
+			if c.ledger.find(n.from) == nil {
+				errs = append(errs, fmt.Errorf("controller %q: Needs: informer %s, whose objects name others, is no "+
+					"source of the controller: call For", c.name, n.from.Name()))
+			}
+			if n.family.belongTo(nil) != nil {
+				errs = append(errs, fmt.Errorf("controller %q: Needs: %s belongs to another Manager already", c.name,
+					n.family.Name()))
+			}
+		}
 		if len(c.sources)+len(c.channels) == 0 && len(c.mistakes) == 0 {
 			errs = append(errs, fmt.Errorf("controller %q has no source: call For, Owns, Watches or WatchesChan, or "+
 				"DependsOn if its keys are named by Enqueue alone", c.name))
@@ -190,6 +209,11 @@ func (m *Manager) manage(inf Informer) *managedInformer {
 	added := &managedInformer{inf, &learner{byName: followsByName(inf)}}
 	m.informers = append(m.informers, added)
 	return added
+}
+
+// runs reports whether an informer is one of those that the Manager runs from the start.
+func (m *Manager) runs(inf Informer) bool {
+	return slices.ContainsFunc(m.informers, func(other *managedInformer) bool { return other.Informer == inf })
 }
 
 // Run does, in this order,
@@ -351,9 +375,7 @@ func (m *Manager) checkTracking(log klog.Logger) error {
 				continue // it follows no object, or no namespace, yet
 			}
 			if !passed {
-				missing = append(missing, fmt.Errorf("controller %s depends on informer %s, whose requests do not "+
-					"pass TrackWrites as those of other informers do: make its client from what "+
-					"reconcile.ClientConfig returns, too", c.name, ca.Name()))
+				missing = append(missing, untracked(c.name, ca))
 				continue
 			}
 			seen++
@@ -364,6 +386,7 @@ func (m *Manager) checkTracking(log klog.Logger) error {
 			}
 		}
 	}
+	m.tracks.Store(seen > 0)
 	switch {
 	case len(missing) == 0:
 		return nil
@@ -373,4 +396,17 @@ func (m *Manager) checkTracking(log klog.Logger) error {
 		return nil
 	}
 	return errors.Join(missing...)
+}
+
+func untracked(controller string, ca *cache) error {
+	return fmt.Errorf("controller %s depends on informer %s, whose requests do not pass TrackWrites as those of other "+
+		"informers do: make its client from what reconcile.ClientConfig returns, too", controller, ca.Name())
+}
+
+// checkTracked is checkTracking for a cache that comes and goes.
+func (m *Manager) checkTracked(controller string, ca *cache) error {
+	if passed, _ := ca.learner.tracked(); passed || !m.tracks.Load() {
+		return nil
+	}
+	return untracked(controller, ca)
 }

@@ -150,7 +150,7 @@ func (r *relister) scan() (lines []logLine, next time.Time) {
 		}
 		return true
 	}
-	for _, c := range l.caches {
+	for c := range everyCache(l) {
 		for name, p := range c.partitions {
 			if p.byAge.Len() > 0 && !later(p.dueAt()) {
 				keys = l.paySettled(keys, p.oldest(all), p.progress())

@@ -19,7 +19,7 @@ import (
 
 // follows reads the address of a write to a resource that an informer of the controller follows.
 func (l *ledger) follows(address string) (t target, followed bool) {
-	for _, c := range l.caches {
+	for c := range everyCache(l) {
 		if t, followed = c.learner.targetOf(address); followed {
 			return t, true
 		}
@@ -38,7 +38,11 @@ func (l *ledger) targetOf(log klog.Logger, address string) (t target, followed b
 		}
 		return t, true
 	}
-	requested := slices.ContainsFunc(l.caches, func(c *cache) bool { seen, _ := c.learner.tracked(); return seen })
+	requested := false
+	for c := range everyCache(l) {
+		seen, _ := c.learner.tracked()
+		requested = requested || seen
+	}
 	t = guessTarget(address)
 	if !requested {
 		l.once.do("", func() {
@@ -47,7 +51,7 @@ func (l *ledger) targetOf(log klog.Logger, address string) (t target, followed b
 				"reconcile.ClientConfig returns, too")
 		})
 	}
-	for _, c := range l.caches {
+	for c := range everyCache(l) {
 		if host := c.learner.hostOf(t); host != "" {
 			l.once.do(t.host+" "+t.group+"/"+t.resource, func() {
 				log.Info("Writes to this resource are not waited for, as the informer follows it at another server. "+

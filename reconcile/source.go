@@ -187,18 +187,26 @@ type channel struct {
 // addSource adds a handler that is inline: it sees every change of the store and only fills a set of keys, so nothing
 // is ever dropped and nothing grows.
 func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInformer[T], n *namer[T]) {
-	switch {
-	case inf == nil:
+	if inf == nil {
 		c.mistake("%s: the informer is nil", verb)
 		return
-	case c.manager != nil:
+	}
+	ca := c.ledger.find(inf)
+	comes := ca != nil && ca.opening.Load()
+	switch {
+	case c.manager != nil && !comes:
 		c.mistake("%s was called after NewManager", verb)
+		return
+	case n.subject && comes:
+		c.mistake("%s: informer %s comes and goes, and the objects that the keys are of do not", verb, inf.Name())
 		return
 	case slices.ContainsFunc(n.conditions, func(holds Condition[T]) bool { return holds == nil }):
 		c.mistake("%s: a condition is nil", verb)
 		return
 	}
-	ca := c.ledger.cacheOf(inf)
+	if !comes {
+		ca = c.ledger.cacheOf(inf)
+	}
 	ca.subject = ca.subject || n.subject
 	ca.object = func(key Key) (any, bool) { return inf.Get(key) }
 	n.Controller, n.cache, n.cause, n.invalid = c, ca, verb+" "+inf.Name(), &invalidObjects{}
@@ -218,7 +226,12 @@ func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInfor
 		c.mistake("%s: %w", verb, err)
 		return
 	}
-	c.sources = append(c.sources, source{n.cause, ca, n.subject, added, n.invalid})
+	s := source{n.cause, ca, n.subject, added, n.invalid}
+	if comes {
+		ca.sources = append(ca.sources, s)
+		return
+	}
+	c.sources = append(c.sources, s)
 }
 
 // namer is the handler of a source. It allocates nothing for an event (BenchmarkNaming): a program starts with one

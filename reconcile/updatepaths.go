@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"hash/maphash"
+	"iter"
 	"mime"
 	"reflect"
 	"regexp"
@@ -24,9 +25,9 @@ import (
 // updatedPaths returns the paths of the fields in which the body of an update differs from the cached object: at most
 // maxPaths, and how many there are besides. known is false if the cache does not have the version that the update was
 // made from, or the body cannot be read.
-func updatedPaths(caches []*cache, seed maphash.Seed, contentType string, to target, body []byte) (paths []string,
-	more int, known bool) {
-	for _, c := range caches {
+func updatedPaths(caches iter.Seq[*cache], seed maphash.Seed, contentType string, to target,
+	body []byte) (paths []string, more int, known bool) {
+	for c := range caches {
 		s := c.learner.scopeOf(to.namespace)
 		if s == nil || !s.sameResource(to) {
 			continue

@@ -39,8 +39,8 @@ func (r *run) recordWrite(req *http.Request, to target) (status.Write, *http.Req
 		w.PathsUnknown = bodyTooLong
 	case update:
 		var known bool
-		if w.Paths, w.MorePaths, known = updatedPaths(r.worker.ledger.caches, r.worker.ledger.seed, contentType, to,
-			body); !known {
+		l := r.worker.ledger
+		if w.Paths, w.MorePaths, known = updatedPaths(everyCache(l), l.seed, contentType, to, body); !known {
 			w.PathsUnknown = notCached
 		}
 	default:

@@ -98,7 +98,8 @@ type elector struct {
 	stats func() leaderelection.Stats
 }
 
-// Informer is what a Collector reads of an informer; *informer.SharedIndexInformer is one for every type of object.
+// Informer is what a Collector reads of an informer; *informer.SharedIndexInformer is one for every type of object, and
+// *reconcile.Dynamic stands for all of its informers, which come and go.
 type Informer interface {
 	Name() string
 	Len() int

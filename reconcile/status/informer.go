@@ -29,7 +29,8 @@ type Informer struct {
 	Rejected   int  `json:"rejected,omitempty"`
 	Queued     int  `json:"queued,omitempty"`
 	// Namespaces are those that the informer follows one by one; none if it follows all together. Each has a name, a
-	// version, a state with its time and reason, and its last progress; the other fields are of the informer.
+	// version, a state with its time and reason, and its last progress; the other fields are of the informer. Those of
+	// a reconcile.Dynamic are its informers, by the names that objects give them.
 	Namespaces []Namespace `json:"namespaces,omitempty"`
 }
 

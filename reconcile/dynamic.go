@@ -1,0 +1,442 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/reconcile/status"
+)
+
+// Dynamic is a family of informers that come and go while a Manager runs: one for each kind that a spec names, or for
+// each namespace of a tenant. Each has a name, which may be of any type that can be compared, such as a namespace, a
+// GroupVersionResource, or a struct of both. An informer is made and run when an object first names it, and ended when
+// no object names it any more: then its goroutines end, and its memory is free. Make a family with [NewDynamic], and
+// say with [Needs] what names its informers.
+//
+// The family as a whole is an [Informer], which the Manager runs and shows. Its Health is Live as long as one of the
+// informers is, and Health.Unknown counts those that are not complete. A kind that is missing or refused affects the
+// keys that name it, and neither other keys nor /readyz.
+type Dynamic[N comparable, T any] struct {
+	// Never changed after NewManager.
+	name    string
+	of      func(N) (*informer.SharedIndexInformer[T], error)
+	users   []*user[N, T]
+	manager *Manager
+
+	started atomic.Bool     // by Run, once
+	begun   chan struct{}   // closed by Run
+	group   lifecycle.Group // of the informers, and of the goroutine that makes and ends them
+	wake    chan struct{}   // holds a value if there are names to look at
+
+	mu sync.Mutex
+	// Guarded by mu. changed are the names that are to be looked at. run is the context of the informers, and stop ends
+	// it; both are nil before Run. failed is why an informer has ended by itself. over says that none starts any more.
+	// past counts what those have done that were given up.
+	changed map[N]struct{}
+	members map[N]*member[T]
+	run     context.Context
+	stop    context.CancelFunc
+	failed  error
+	over    bool
+	since   time.Time
+	past    informer.Health
+}
+
+// member is one informer of a family.
+type member[T any] struct {
+	opening sync.Once
+	opened  atomic.Bool // it runs: what follows is set, and does not change
+	err     error       // why it does not; it is to be read after opening
+	inf     *informer.SharedIndexInformer[T]
+	caches  map[*ledger]*cache
+	stop    context.CancelFunc
+}
+
+// errGivenUp is why a member does not run that nothing named any more before it was opened.
+var errGivenUp = errors.New("given up")
+
+// NewDynamic makes a family. Its name stands in logs, errors and metrics. of makes the informer of a name: a new one in
+// each call, because a name may come back that was given up. The informer should have a name of its own, as logs and
+// Why tell informers apart by it. of sends no request, and is called by several goroutines at once. Its error, such as
+// for a name that can be no resource, is the error of the keys that name it: their runs fail with it, Reconcile is not
+// called, and of is called again when they are tried again.
+//
+// An informer sends its first list at once. If the server refuses it, or does not know the resource yet, the informer
+// keeps asking, so a Role or a CustomResourceDefinition that arrives later is enough.
+func NewDynamic[N comparable, T any](name string, of func(N) (*informer.SharedIndexInformer[T], error)) (*Dynamic[N, T],
+	error) {
+	var errs []error
+	if name == "" {
+		errs = append(errs, errors.New("the name is empty"))
+	}
+	if of == nil {
+		errs = append(errs, errors.New("the function that makes the informers is nil"))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("NewDynamic %q: %w", name, err)
+	}
+	return &Dynamic[N, T]{name: name, of: of, begun: make(chan struct{}), wake: make(chan struct{}, 1),
+		changed: make(map[N]struct{}), members: make(map[N]*member[T]), since: time.Now()}, nil
+}
+
+// Get returns the informer of a name, whose cache is complete. In a call of Reconcile for a key whose object names it,
+// there is an error only if the object has changed since the call began: return it. The informer is good for this call.
+// In the next one it may be given up, so call Get again.
+//
+// The error wraps [informer.ErrNotNamed] if no object names the informer, [informer.ErrNotKnown] and the reason, such
+// as a 403, if its first list is not complete, and [informer.ErrStopped] after the end of the Manager.
+func (d *Dynamic[N, T]) Get(name N) (*informer.SharedIndexInformer[T], error) {
+	d.mu.Lock()
+	m, over := d.members[name], d.over
+	d.mu.Unlock()
+	var err error
+	switch {
+	case over:
+		err = informer.ErrStopped
+	case m != nil && m.opened.Load():
+		if m.inf.HasSynced() {
+			return m.inf, nil
+		}
+		if err = informer.ErrNotKnown; m.inf.Fresh(metav1.NamespaceAll) != nil {
+			err = fmt.Errorf("%w: %w", err, m.inf.Fresh(metav1.NamespaceAll))
+		}
+	case m == nil && !d.named(name):
+		err = informer.ErrNotNamed
+	default:
+		err = informer.ErrNotKnown
+	}
+	return nil, fmt.Errorf("%s: %v: %w", d.name, name, err)
+}
+
+// Name returns the name of the family.
+func (d *Dynamic[N, T]) Name() string { return d.name }
+
+// Run makes and ends informers as they are named, until ctx ends and all have ended. The Manager calls it. An informer
+// that ends by itself ends Run with its error.
+func (d *Dynamic[N, T]) Run(ctx context.Context) error {
+	if d.started.Swap(true) {
+		return fmt.Errorf("%w: %s runs once; a Manager that has it runs it", informer.ErrStarted, d.name)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	d.mu.Lock()
+	d.run, d.stop = ctx, stop
+	d.mu.Unlock()
+	close(d.begun)
+	d.group.Keep("keeper of "+d.name, func() { d.keep(ctx) })
+	<-ctx.Done()
+	d.mu.Lock()
+	d.over = true
+	d.mu.Unlock()
+	err := d.group.Wait(dynamicGrace)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return errors.Join(d.failed, err)
+}
+
+// dynamicGrace is how long Run waits for its informers, which have Options.StopGrace for their handlers.
+const dynamicGrace = 15 * time.Second
+
+// WaitForSync waits until Run has begun: a family has no first list. The keys wait for the informers that they need.
+func (d *Dynamic[N, T]) WaitForSync(ctx context.Context) error {
+	select {
+	case <-d.begun:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%s does not run yet: %w", d.name, context.Cause(ctx))
+	}
+}
+
+// ResourceVersion returns the empty string: the informers of a family have no common version.
+func (d *Dynamic[N, T]) ResourceVersion(string) string { return "" }
+
+// Len returns how many objects the informers hold together.
+func (d *Dynamic[N, T]) Len() (n int) {
+	for _, m := range d.now() {
+		n += m.inf.Len()
+	}
+	return n
+}
+
+// Health sums up the health of the informers. State is Live while one of them is or none is complete, and otherwise
+// that of one which is complete and cannot follow its server. Unknown counts those that are not complete. Numbers are
+// sums, those of Lists and of its like with the informers that were given up.
+func (d *Dynamic[N, T]) Health() informer.Health {
+	now := d.now()
+	d.mu.Lock()
+	h := d.past
+	h.Unknown, h.State, h.Since = len(d.members)-len(now), informer.Live, d.since
+	if d.over {
+		h.State = informer.Stopped
+	}
+	d.mu.Unlock()
+	live := h.State != informer.Live
+	var failing informer.Health
+	for _, m := range now {
+		of := m.inf.Health()
+		h.Lists, h.Rewinds, h.Differences = h.Lists+of.Lists, h.Rewinds+of.Rewinds, h.Differences+of.Differences
+		h.Mutated, h.Rejected, h.Queued = h.Mutated+of.Mutated, h.Rejected+of.Rejected, h.Queued+of.Queued
+		h.Bytes += of.Bytes
+		switch {
+		case !m.inf.HasSynced():
+			h.Unknown++
+		case of.State == informer.Live:
+			live = true
+			if h.LastProgress.IsZero() || of.LastProgress.Before(h.LastProgress) {
+				h.LastProgress = of.LastProgress
+			}
+		case of.State == informer.Stale || of.State == informer.Failed:
+			failing = of
+		}
+	}
+	if !live && failing.State != "" {
+		h.State, h.Since, h.LastError, h.LastProgress = failing.State, failing.Since, failing.LastError,
+			failing.LastProgress
+	}
+	return h
+}
+
+// running returns the informer of a name, or nil if it does not run.
+func (d *Dynamic[N, T]) running(name N) *member[T] {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if m := d.members[name]; m != nil && m.opened.Load() {
+		return m
+	}
+	return nil
+}
+
+// now returns the informers that run.
+func (d *Dynamic[N, T]) now() map[N]*member[T] {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	running := make(map[N]*member[T], len(d.members))
+	for name, m := range d.members {
+		if m.opened.Load() {
+			running[name] = m
+		}
+	}
+	return running
+}
+
+// parts describes the informers by their names.
+func (d *Dynamic[N, T]) parts(withText bool) (list []status.Namespace) {
+	for name, m := range d.now() {
+		h := m.inf.HealthIn(metav1.NamespaceAll)
+		list = append(list, status.Namespace{Name: fmt.Sprint(name),
+			ResourceVersion: m.inf.ResourceVersion(metav1.NamespaceAll), State: string(h.State), Since: h.Since,
+			Reason: reasonOf(h, withText), LastProgress: h.LastProgress})
+	}
+	slices.SortFunc(list, func(a, b status.Namespace) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+// belongTo returns the Manager that the family belongs to: from now on this one, unless it had one before, or this one
+// is nil.
+func (d *Dynamic[N, T]) belongTo(m *Manager) *Manager {
+	if d.manager == nil {
+		d.manager = m
+	}
+	return d.manager
+}
+
+// named reports whether an object names the informer.
+func (d *Dynamic[N, T]) named(name N) bool {
+	return slices.ContainsFunc(d.users, func(u *user[N, T]) bool { return u.named(name) })
+}
+
+// look says that objects may name other informers than before.
+func (d *Dynamic[N, T]) look(name N) {
+	d.mu.Lock()
+	if !d.over {
+		d.changed[name] = struct{}{}
+	}
+	d.mu.Unlock()
+	select {
+	case d.wake <- struct{}{}:
+	default: // the keeper is going to look anyway
+	}
+}
+
+// keep makes the informers that are named, and ends those that no longer are, until ctx ends.
+func (d *Dynamic[N, T]) keep(ctx context.Context) {
+	for ctx.Err() == nil {
+		if name, ok := d.next(); ok {
+			d.follow(name)
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-d.wake:
+		}
+	}
+}
+
+// next returns a name that is to be looked at, once.
+func (d *Dynamic[N, T]) next() (name N, ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for name = range d.changed {
+		delete(d.changed, name)
+		return name, true
+	}
+	return name, false
+}
+
+// follow opens the informer of a name, or gives it up. A key that names it again from now on opens another one.
+func (d *Dynamic[N, T]) follow(name N) {
+	d.mu.Lock()
+	m, named := d.members[name], d.named(name)
+	if m != nil && !named {
+		delete(d.members, name)
+	}
+	d.mu.Unlock()
+	switch {
+	case named:
+		_, _ = d.member(name) // the error is that of the keys
+	case m != nil:
+		d.giveUp(m)
+	}
+}
+
+// member returns the informer of a name, which it opens if it is not open.
+func (d *Dynamic[N, T]) member(name N) (*member[T], error) {
+	for {
+		d.mu.Lock()
+		m := d.members[name]
+		switch {
+		case d.over || d.run == nil:
+			d.mu.Unlock()
+			return nil, fmt.Errorf("%s: %v: %w", d.name, name, informer.ErrStopped)
+		case m == nil:
+			m = &member[T]{err: lifecycle.ErrExited}
+			d.members[name] = m
+		}
+		d.mu.Unlock()
+		m.opening.Do(func() { m.err = d.open(name, m) })
+		if m.err == nil {
+			return m, nil
+		}
+		d.mu.Lock()
+		if d.members[name] == m {
+			delete(d.members, name)
+		}
+		d.mu.Unlock()
+		if m.err != errGivenUp {
+			return nil, fmt.Errorf("%s: the informer of %v: %w", d.name, name, m.err)
+		}
+	}
+}
+
+// open makes an informer, a source of each controller that uses the family, and runs it.
+func (d *Dynamic[N, T]) open(name N, m *member[T]) error {
+	var err error
+	panicked := lifecycle.Try(func() { m.inf, err = d.of(name) })
+	if err = errors.Join(panicked, err); err != nil {
+		return err
+	}
+	if err := d.check(m.inf); err != nil {
+		return err
+	}
+	learner := &learner{byName: followsByName(m.inf)}
+	m.caches = make(map[*ledger]*cache)
+	for _, u := range d.users {
+		ca := u.ledger.coming.join(m.inf, learner)
+		m.caches[u.ledger] = ca
+		if err := u.addSources(m.inf, ca); err != nil {
+			m.leave()
+			return err
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.over {
+		return informer.ErrStopped
+	}
+	var ctx context.Context
+	ctx, m.stop = context.WithCancel(withLearner(d.run, learner))
+	m.opened.Store(true)
+	d.group.Go("informer "+m.inf.Name(), func() {
+		if err := m.inf.Run(ctx); err != nil {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.failed = errors.Join(d.failed, fmt.Errorf("informer %s: %w", m.inf.Name(), err))
+			d.stop()
+		}
+	})
+	return nil
+}
+
+// check returns an error for an informer that cannot be run.
+func (d *Dynamic[N, T]) check(inf *informer.SharedIndexInformer[T]) error {
+	if inf == nil {
+		return errors.New("the function given to NewDynamic has returned nil")
+	}
+	for other, m := range d.now() {
+		if m.inf == inf {
+			return fmt.Errorf("the function given to NewDynamic has returned the informer of %v", other)
+		}
+	}
+	switch {
+	case d.manager != nil && d.manager.runs(inf):
+		return fmt.Errorf("the function given to NewDynamic has returned informer %s, which the Manager runs",
+			inf.Name())
+	case inf.HealthIn(metav1.NamespaceAll).State == informer.Stopped:
+		return fmt.Errorf("the function given to NewDynamic has returned informer %s, which has ended: it makes a new "+
+			"one in each call", inf.Name())
+	}
+	return nil
+}
+
+// giveUp ends an informer that is no longer a member. Run waits for its goroutines. What keys wait for in its cache is
+// forgotten, and their writes are remembered for the next leader.
+func (d *Dynamic[N, T]) giveUp(m *member[T]) {
+	m.opening.Do(func() { m.err = errGivenUp })
+	if !m.opened.Load() {
+		return
+	}
+	m.leave()
+	m.stop()
+	h := m.inf.Health()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.past.Lists += h.Lists
+	d.past.Rewinds += h.Rewinds
+	d.past.Differences += h.Differences
+	d.past.Mutated += h.Mutated
+}
+
+// leave takes the caches out of the ledgers.
+func (m *member[T]) leave() {
+	for l, ca := range m.caches {
+		ca.giveUp(l)
+	}
+}
+
+// renew replaces the informers that are not complete: their first list may have begun before this process became the
+// leader, and so be from before the last writes of the leader before it.
+func (d *Dynamic[N, T]) renew() {
+	d.mu.Lock()
+	incomplete := make(map[N]*member[T])
+	for name, m := range d.members {
+		if !m.opened.Load() || !m.inf.HasSynced() {
+			incomplete[name] = m
+			delete(d.members, name)
+		}
+	}
+	d.mu.Unlock()
+	for name, m := range incomplete {
+		d.giveUp(m)
+		d.look(name)
+	}
+}

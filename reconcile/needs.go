@@ -1,0 +1,192 @@
+package reconcile
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/reconcile/status"
+)
+
+// Needs lets the objects of an informer name those informers of a family that their keys need: the kinds that a spec
+// names, or the namespaces of a tenant.
+//
+//	kinds, err := reconcile.NewDynamic("kinds of apps",
+//		func(r schema.GroupVersionResource) (*informer.SharedIndexInformer[*unstructured.Unstructured], error) {
+//			opts := informer.Options[*unstructured.Unstructured]{Name: r.GroupResource().String()}
+//			kind, err := informer.NewCached(cfg, r, opts)
+//			if err != nil {
+//				return nil, err
+//			}
+//			return kind.Cache, nil
+//		})
+//	reconcile.For(c, apps)
+//	reconcile.Needs(c, apps, kinds, (*v1.App).Kinds,
+//		func(inf *informer.SharedIndexInformer[*unstructured.Unstructured]) { reconcile.Owns(c, inf, v1.AppKind) })
+//
+// The keys of the controller are those of the objects of from. Reconcile is not called for a key before each informer
+// that the key's object names is complete and may be acted on: the key is parked, and [Controller.Why] says what it
+// waits for. Other keys run on. In Reconcile [Dynamic.Get] returns the informer.
+//
+// sources is called with each informer before it runs, and makes it a source of the controller by [Owns],
+// [ClusterOwns], [Watches] or [DependsOn]. Nil, or a function that does none of it, stands for DependsOn. In each
+// informer of the family the loop waits for what the controller writes, as in any other source.
+//
+// An informer is given up when no object of any controller names it. Its objects name no keys then. What keys have
+// written to it is no longer waited for, as in a namespace that an informer no longer follows; so an object names what
+// Reconcile still has to clean up. Standbys follow what is named, too.
+//
+// Of names the rules of [informer.AddIndex] hold: it must be quick, and must say the same of the same object. A
+// controller calls Needs once for a family, which several controllers of one Manager may share. Like For it returns no
+// error: NewManager reports mistakes.
+func Needs[R any, N comparable, T any](c *Controller, from *informer.SharedIndexInformer[R], to *Dynamic[N, T],
+	names func(R) []N, sources func(*informer.SharedIndexInformer[T])) {
+	switch {
+	case from == nil:
+		c.mistake("Needs: the informer is nil")
+		return
+	case to == nil:
+		c.mistake("Needs: the Dynamic is nil")
+		return
+	case c.manager != nil:
+		c.mistake("Needs was called after NewManager")
+		return
+	case slices.ContainsFunc(to.users, func(u *user[N, T]) bool { return u.Controller == c }):
+		c.mistake("Needs was called twice for %s", to.name)
+		return
+	}
+	index, err := informer.AddIndex(from, names)
+	if err != nil {
+		c.mistake("Needs: %w", err)
+		return
+	}
+	namesIn := func(object R) (list []N) {
+		_ = lifecycle.Try(func() { list = slices.Clone(names(object)) }) // the informer holds none that names panics on
+		return list
+	}
+	u := &user[N, T]{Controller: c, to: to, sources: sources,
+		named: func(name N) bool { return len(index.Keys(name)) > 0 },
+		namedBy: func(key Key) []N {
+			if object, exists := from.Get(key); exists {
+				return namesIn(object)
+			}
+			return nil
+		}}
+	_, err = from.AddHandler(func(e informer.Event[R]) {
+		var before, now []N
+		if e.Type != informer.Added {
+			before = namesIn(e.Old)
+		}
+		if e.Type != informer.Deleted {
+			now = namesIn(e.New)
+		}
+		u.changed(e.Key, before, now)
+	}, informer.HandlerOptions{Name: "Needs of controller " + c.name, Inline: true, CrashOnPanic: true})
+	if err != nil {
+		c.mistake("Needs: %w", err)
+		return
+	}
+	to.users = append(to.users, u)
+	c.needs = append(c.needs, need{from: from, family: to, await: u.await, caches: u.caches})
+}
+
+// need says which informers of a family the keys of a controller need.
+type need struct {
+	from   Informer
+	family anyDynamic
+	await  func(Key) error    // opens a debt for each that may not be acted on, and returns why one cannot be
+	caches func(Key) []*cache // those that run
+}
+
+// anyDynamic is a [Dynamic], whatever its types.
+type anyDynamic interface {
+	Informer
+	parts(withText bool) []status.Namespace
+	belongTo(*Manager) *Manager
+	renew()
+}
+
+// user is a controller that uses a family.
+type user[N comparable, T any] struct {
+	*Controller
+	to      *Dynamic[N, T]
+	named   func(N) bool  // whether an object names the informer
+	namedBy func(Key) []N // what the object of a key names; calls user code
+	sources func(*informer.SharedIndexInformer[T])
+}
+
+// changed is told what the object of a key named before, and what it names now. A key that waits for what its object no
+// longer names goes on.
+func (u *user[N, T]) changed(key Key, before, now []N) {
+	for _, name := range now {
+		if !slices.Contains(before, name) {
+			u.to.look(name)
+		}
+	}
+	for _, name := range before {
+		if !slices.Contains(now, name) {
+			u.to.look(name)
+			u.needsNoLonger(key, name)
+		}
+	}
+}
+
+func (u *user[N, T]) needsNoLonger(key Key, name N) {
+	if u.ledger.open.Load() == 0 {
+		return
+	}
+	if m := u.to.running(name); m != nil {
+		u.ledger.awaitNoLonger(key, func(place object) bool { return place.cache == m.caches[u.ledger] })
+	}
+}
+
+// await lets a key wait for each informer that its object names and that may not be acted on. The error says which
+// cannot be made.
+func (u *user[N, T]) await(key Key) error {
+	var errs []error
+	for _, name := range u.namedBy(key) {
+		m, err := u.to.member(name)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		ca := m.caches[u.ledger]
+		if ca.Fresh(metav1.NamespaceAll) == nil {
+			errs = append(errs, u.manager.checkTracked(u.name, ca))
+			continue
+		}
+		u.ledger.awaitReady(key, object{cache: ca})
+		if !slices.Contains(u.namedBy(key), name) { // or nothing would tell of a change that came before the debt
+			u.needsNoLonger(key, name)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// caches returns the caches of the informers that the object of a key names, of those that run.
+func (u *user[N, T]) caches(key Key) (list []*cache) {
+	for _, name := range u.namedBy(key) {
+		if m := u.to.running(name); m != nil {
+			list = append(list, m.caches[u.ledger])
+		}
+	}
+	return list
+}
+
+// addSources makes an informer a source of the controller.
+func (u *user[N, T]) addSources(inf *informer.SharedIndexInformer[T], ca *cache) error {
+	defer ca.opening.Store(false)
+	if u.sources != nil {
+		if err := lifecycle.Try(func() { u.sources(inf) }); err != nil {
+			return fmt.Errorf("the function given to Needs of controller %s: %w", u.name, err)
+		}
+	}
+	if len(ca.sources) == 0 {
+		DependsOn(u.Controller, inf)
+	}
+	return nil
+}
