@@ -748,3 +748,33 @@ func TestTheNextLeaderSeesWhatWasWrittenToWhatComesAndGoes(t *testing.T) {
 		})
 	}
 }
+
+// A namespace that is refused holds back the keys that need it, and not the start of the workers.
+func TestARefusedNamespaceDoesNotHoldBackTheStart(t *testing.T) {
+	refused := reconciletest.AnswerWith(apierrors.NewForbidden(corev1.Resource("secrets"), "", errors.New("no")))
+	for name, faults := range map[string]map[string]reconciletest.Fault{
+		"one of two": {"two": refused},
+		"both":       {"one": refused, "two": refused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inProvinceWith(t, func(p *province) reconcile.Options {
+				p.faults = faults
+				for _, namespace := range []string{"one", "two"} {
+					_, err := p.admin.CoreV1().ConfigMaps(namespace).Create(t.Context(),
+						&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "m"}}, metav1.CreateOptions{})
+					require.NoError(t, err)
+				}
+				return reconcile.Options{}
+			}, []string{"one", "two"}, []string{"one", "two"}, func(t *testing.T, p *province) {
+				time.Sleep(10 * time.Second)
+				require.Equal(t, 2-len(faults), p.ran("one"), "if one is complete")
+				require.Zero(t, p.ran("two"))
+				p.fail("one", nil)
+				p.fail("two", nil)
+				time.Sleep(time.Minute)
+				require.Equal(t, 1, p.ran("one"))
+				require.Equal(t, 1, p.ran("two"))
+			})
+		})
+	}
+}

@@ -38,8 +38,9 @@ type ManagerOptions struct {
 	// on returns an error that wraps [ErrStuck]: then the Lease is not released.
 	WhileLeading map[string]func(ctx context.Context) error
 	// Beside are functions that run whether this process leads or not. They are called once, when the caches are
-	// complete, and their ctx ends when the workers have ended and the Lease is released; the caches are still alive
-	// then. They have StopGrace to return. Else the same holds for them as for WhileLeading.
+	// complete, but for namespaces that the server refuses: see [Manager.Run]. Their ctx ends when the workers have
+	// ended and the Lease is released; the caches are still alive then. They have StopGrace to return. Else the same
+	// holds for them as for WhileLeading.
 	Beside map[string]func(ctx context.Context) error
 	// Throughout are functions that run from the beginning of Run, before the first list, until the informers end: what
 	// the first list may need, such as the conversion webhooks of package webhook. Their ctx ends when the workers,
@@ -219,7 +220,8 @@ func (m *Manager) runs(inf Informer) bool {
 // Run does, in this order,
 //
 //	serve          call ManagerOptions.Serve, and run what ManagerOptions.Throughout has; both go on until the end
-//	waitForCaches  run all informers, and wait until each controller has seen the first state of every source
+//	waitForCaches  run all informers, and wait until each controller has seen the first state of every source. Of an
+//	               informer of several namespaces those may be missing that the server refuses, if one is complete
 //	runBeside      run what ManagerOptions.Beside has
 //	campaign       run the Elector
 //	runWorkers     while this process leads: wait until the caches have seen what the last leader wrote, then run the
@@ -294,47 +296,41 @@ func (m *Manager) startInformers(ctx context.Context, group *lifecycle.Group) {
 	}
 }
 
-// waitForCaches waits until every informer is synced and every source's handler has seen the first state. It returns
-// nil if ctx ends before, which campaign checks.
+// waitForCaches waits until every informer is synced, but for namespaces that the server refuses, and every source's
+// handler has seen the first state. It returns nil if ctx ends before, which campaign checks.
 func (m *Manager) waitForCaches(ctx context.Context) error {
-	log := klog.FromContext(ctx)
+	log, began := klog.FromContext(ctx), time.Now()
 	wait := ctx
 	if m.opts.SyncTimeout > 0 {
 		var cancel context.CancelFunc
 		wait, cancel = context.WithTimeout(ctx, m.opts.SyncTimeout)
 		defer cancel()
 	}
-	began, waited := time.Now(), false
+	var waited bool
+	refused := make(map[Informer]bool)
 	for _, inf := range m.informers {
 		missing := "waiting for the first list of informer " + inf.Name()
 		m.ready.Store(&missing)
-		for {
-			logPause, cancel := context.WithTimeout(wait, 10*time.Second)
-			err := inf.WaitForSync(logPause)
-			cancel()
-			if err == nil {
-				break
-			}
-			if ctx.Err() != nil {
-				return nil
-			}
-			if errors.Is(err, informer.ErrStopped) {
-				return err
-			}
-			if wait.Err() != nil {
-				if err := m.missingCaches(wait); err != nil {
-					return fmt.Errorf("the caches were not complete within SyncTimeout (%s): %w", m.opts.SyncTimeout,
-						err)
-				}
-				break // they have become complete at the last moment
-			}
-			waited = true
-			log.Info("Waiting for a first list", "informer", inf.Name(), "health", inf.Health().String(), "for",
-				time.Since(began).Round(time.Second))
+		first := firstList{inf: inf.Informer, began: began, logged: began}
+		err := first.await(wait, log)
+		waited, refused[inf.Informer] = waited || first.waited, first.refused
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, informer.ErrStopped):
+			return err
+		default:
+			if err := m.missingCaches(wait); err != nil {
+				return fmt.Errorf("the caches were not complete within SyncTimeout (%s): %w", m.opts.SyncTimeout, err)
+			} // else they have become complete at the last moment
 		}
 	}
 	for _, c := range m.opts.Controllers {
 		for _, s := range c.sources {
+			if refused[s.cache.trackedInformer] {
+				continue
+			}
 			select {
 			case <-s.added.Synced():
 			case <-ctx.Done():
@@ -351,6 +347,57 @@ func (m *Manager) waitForCaches(ctx context.Context) error {
 	}
 	log.Info("Caches are complete", "took", time.Since(began))
 	return nil
+}
+
+// firstList is the wait for the first list of an informer.
+type firstList struct {
+	inf             Informer
+	began, logged   time.Time // when the Manager began to wait, and when it has last said so
+	waited, refused bool      // it has been said, and what is missing are namespaces that the server refuses
+}
+
+// await returns nil when the list is complete, or complete but for namespaces that the server refuses. The error is
+// informer.ErrStopped, or ctx has ended.
+func (l *firstList) await(ctx context.Context, log klog.Logger) error {
+	for {
+		pause, cancel := context.WithTimeout(ctx, time.Second)
+		err := l.inf.WaitForSync(pause)
+		cancel()
+		switch {
+		case err == nil || ctx.Err() != nil || errors.Is(err, informer.ErrStopped):
+			return err
+		case onlyRefused(l.inf):
+			l.refused = true
+			log.Error(err, "The workers do not wait for namespaces that are refused; the keys that need them do",
+				"informer", l.inf.Name())
+			return nil
+		case time.Since(l.logged) >= 10*time.Second:
+			l.waited, l.logged = true, time.Now()
+			log.Info("Waiting for a first list", "informer", l.inf.Name(), "health", l.inf.Health().String(), "for",
+				time.Since(l.began).Round(time.Second))
+		}
+	}
+}
+
+// onlyRefused reports whether all that an informer still waits for are namespaces that the server refuses, beside one
+// that is complete. A key waits for its namespaces by itself.
+func onlyRefused(inf Informer) (only bool) {
+	several, ok := inf.(interface {
+		Scope() informer.Scope
+		HealthIn(namespace string) informer.Health
+	})
+	if !ok {
+		return false
+	}
+	for _, namespace := range several.Scope().Namespaces {
+		switch h := several.HealthIn(namespace); {
+		case h.Listed > 0:
+			only = true
+		case h.State != informer.Denied:
+			return false
+		}
+	}
+	return only
 }
 
 // missingCaches says what keeps each incomplete cache from being complete, or returns nil. ctx has ended.
