@@ -104,12 +104,11 @@ func (d *Dynamic[N, T]) Get(name N) (*informer.SharedIndexInformer[T], error) {
 	case over:
 		err = informer.ErrStopped
 	case m != nil && m.opened.Load():
-		if m.inf.HasSynced() {
+		why := m.inf.Fresh(metav1.NamespaceAll)
+		if why == nil || m.complete() {
 			return m.inf, nil
 		}
-		if err = informer.ErrNotKnown; m.inf.Fresh(metav1.NamespaceAll) != nil {
-			err = fmt.Errorf("%w: %w", err, m.inf.Fresh(metav1.NamespaceAll))
-		}
+		err = fmt.Errorf("%w: %w", informer.ErrNotKnown, why)
 	case m == nil && !d.named(name):
 		err = informer.ErrNotNamed
 	default:
@@ -188,7 +187,7 @@ func (d *Dynamic[N, T]) Health() informer.Health {
 		h.Mutated, h.Rejected, h.Queued = h.Mutated+of.Mutated, h.Rejected+of.Rejected, h.Queued+of.Queued
 		h.Bytes += of.Bytes
 		switch {
-		case !m.inf.HasSynced():
+		case !m.complete():
 			h.Unknown++
 		case of.State == informer.Live:
 			live = true
@@ -416,6 +415,9 @@ func (d *Dynamic[N, T]) giveUp(m *member[T]) {
 	d.past.Mutated += h.Mutated
 }
 
+// complete reports whether the cache holds all of one list. It does before Synced is closed, and keys run then.
+func (m *member[T]) complete() bool { return m.inf.HealthIn(metav1.NamespaceAll).Listed > 0 }
+
 // leave takes the caches out of the ledgers.
 func (m *member[T]) leave() {
 	for l, ca := range m.caches {
@@ -429,7 +431,7 @@ func (d *Dynamic[N, T]) renew() {
 	d.mu.Lock()
 	incomplete := make(map[N]*member[T])
 	for name, m := range d.members {
-		if !m.opened.Load() || !m.inf.HasSynced() {
+		if !m.opened.Load() || !m.complete() {
 			incomplete[name] = m
 			delete(d.members, name)
 		}

@@ -48,10 +48,14 @@ type estate struct {
 	options reconcile.Options
 	elector reconcile.Elector
 	made    atomic.Int64 // how many informers there have ever been
-	losing  atomic.Int64 // the answer to one of so many writes is lost; 0: to none
-	writes  atomic.Int64
-	cancel  context.CancelFunc
-	done    chan error
+	// untracked lets informers use a client that TrackWrites does not see; what Watches is given waits for blocked if
+	// the label says so.
+	untracked atomic.Bool
+	blocked   atomic.Pointer[chan struct{}]
+	losing    atomic.Int64 // the answer to one of so many writes is lost; 0: to none
+	writes    atomic.Int64
+	cancel    context.CancelFunc
+	done      chan error
 
 	mu sync.Mutex
 	// Guarded by mu. runs has what each run of a tenant has seen: the Secrets of the namespaces that it names, or
@@ -70,12 +74,19 @@ func namespacesOf(t *corev1.ConfigMap) []string {
 // inEstate runs fn in virtual time, beside a program that runs.
 func inEstate(t *testing.T, namespaces []string, fn func(e *estate)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		server := reconciletest.NewServer(t, reconciletest.Options{Namespaces: append(namespaces, landlord)})
-		e := newEstate(t, server)
-		e.start()
+	inEstateThatEnds(t, namespaces, func(e *estate) {
 		fn(e)
 		require.NoError(t, e.stop())
+	})
+}
+
+// inEstateThatEnds is inEstate for a program that ends by itself.
+func inEstateThatEnds(t *testing.T, namespaces []string, fn func(e *estate)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		e := newEstate(t, reconciletest.NewServer(t, reconciletest.Options{Namespaces: append(namespaces, landlord)}))
+		e.start()
+		fn(e)
 	})
 }
 
@@ -117,10 +128,17 @@ func (e *estate) start() {
 	client, err := informer.NewResource[*corev1.Secret](cfg, corev1.SchemeGroupVersion.WithResource("secrets"),
 		informer.ResourceOptions{})
 	require.NoError(e, err)
+	direct, err := informer.NewResource[*corev1.Secret](e.config, corev1.SchemeGroupVersion.WithResource("secrets"),
+		informer.ResourceOptions{})
+	require.NoError(e, err)
 	e.secrets, err = reconcile.NewDynamic("secrets of tenants",
 		func(namespace string) (*informer.SharedIndexInformer[*corev1.Secret], error) {
 			e.made.Add(1)
-			return informer.New(client.In(namespace), informer.Options[*corev1.Secret]{Name: "secrets in " + namespace})
+			from := client
+			if e.untracked.Load() {
+				from = direct
+			}
+			return informer.New(from.In(namespace), informer.Options[*corev1.Secret]{Name: "secrets in " + namespace})
 		})
 	require.NoError(e, err)
 	e.Controller, err = reconcile.NewController("estate", reconcile.Func(e.reconcile), e.options)
@@ -129,11 +147,17 @@ func (e *estate) start() {
 	reconcile.Needs(e.Controller, e.tenants, e.secrets, namespacesOf,
 		func(inf *informer.SharedIndexInformer[*corev1.Secret]) {
 			reconcile.Watches(e.Controller, inf, func(s *corev1.Secret) []reconcile.Key {
+				switch s.Labels["tenant"] {
+				case "panic":
+					panic("no")
+				case "block":
+					<-*e.blocked.Load()
+				}
 				return []reconcile.Key{{Namespace: e.home, Name: s.Labels["tenant"]}}
 			})
 		})
 	e.manager, err = reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{e.Controller},
-		Elector: e.elector})
+		Elector: e.elector, ErrorTexts: true})
 	require.NoError(e, err)
 	ctx, cancel := context.WithCancel(e.Context())
 	e.cancel = cancel
@@ -316,9 +340,10 @@ func TestAMissingKindHoldsBackThoseThatNameIt(t *testing.T) {
 		require.Empty(t, e.saw("bad"))
 		require.Less(t, len(e.link.Requests())-asked, 200, "no busy loop")
 		require.Equal(t, status.KeyParked, e.InspectKey(tenantKey("bad")).State)
-		require.Equal(t, "landlord/bad has waited for 10 min: the cache of secrets in b may not be acted on, as it is "+
-			"incomplete or too old; it has no version yet and has been Missing for 10 min because of 404 NotFound.",
-			e.Why(tenantKey("bad")))
+		require.Contains(t, e.Why(tenantKey("bad")), "landlord/bad has waited for 10 min: the cache of secrets in b may "+
+			"not be acted on, as it is incomplete or too old; it has no version yet and has been Missing for 10 min "+
+			"because of 404 NotFound (list: the server could not find the requested resource (list secrets): the server "+
+			"does not have secrets of v1")
 		require.Empty(t, e.manager.Inspect().NotReady, "one kind says nothing about the process")
 		require.Equal(t, 1, e.family().Unknown)
 		require.Equal(t, "Missing", e.family().Namespaces[1].State)
@@ -676,45 +701,59 @@ func (e *estate) secretsIn(namespace string) int {
 	return inf.Len()
 }
 
-// candidacy is an elector of a process of its own.
-func candidacy(t *testing.T, server *reconciletest.Server, identity string) reconcile.Elector {
-	e, err := leaderelection.New(leaderelection.Config{REST: server.Config(), Namespace: landlord, Name: "lock",
+// candidacy is an elector of a process of its own, which dies with its link.
+func candidacy(t *testing.T, link *reconciletest.Link, identity string) reconcile.Elector {
+	e, err := leaderelection.New(leaderelection.Config{REST: link.Config(), Namespace: landlord, Name: "lock",
 		Identity: identity})
 	require.NoError(t, err)
 	return e
 }
 
 // The next leader's caches show what the last one wrote, also in an informer that came while the last one led, and in
-// one that the last one has given up, when the next one does not know yet that nothing names it. Both hold after a
-// crash if the watches lag by less than the Lease lasts.
+// one that the last one has given up, when the next one does not know yet that nothing names it.
 func TestTheNextLeaderSeesWhatWasWrittenToWhatComesAndGoes(t *testing.T) {
-	for name, test := range map[string]struct{ givesUp, missing bool }{
-		"it is still named":             {},
-		"it was given up":               {givesUp: true},
-		"beside a kind that is missing": {missing: true},
+	gone := reconciletest.AnswerWith(apierrors.NewGenericServerResponse(http.StatusNotFound, "list",
+		corev1.Resource("secrets"), "", "", 0, false))
+	for name, test := range map[string]struct {
+		givesUp, writesThen, crashes bool
+		lists                        reconciletest.Fault // of the next leader
+		other                        reconciletest.Fault // in another namespace that is named, of both
+	}{
+		"it is still named":                       {},
+		"it was given up":                         {givesUp: true},
+		"it was written when it was given up":     {givesUp: true, writesThen: true},
+		"after a crash":                           {crashes: true},
+		"beside a kind that is missing":           {other: gone},
+		"after a crash beside a missing kind":     {crashes: true, other: gone},
+		"a list that began before the last write": {lists: reconciletest.Delay(0, time.Minute)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server := reconciletest.NewServer(t, reconciletest.Options{Namespaces: []string{"a", "b", landlord}})
 				first, second := newEstate(t, server), newEstate(t, server)
-				first.elector, second.elector = candidacy(t, server, "first"), candidacy(t, server, "second")
+				lease := server.Link()
+				first.elector, second.elector = candidacy(t, lease, "first"), candidacy(t, server.Link(), "second")
 				writes := make(chan struct{})
-				first.act = func(ctx context.Context, tenant *corev1.ConfigMap) error {
-					inf, err := first.secrets.Get("a")
-					if err != nil || inf.Len() > 0 {
-						return nil
-					}
+				write := func(ctx context.Context) error {
 					<-writes
-					_, err = first.clients.CoreV1().Secrets("a").Create(ctx, secretOf("own", "one"),
-						metav1.CreateOptions{})
+					_, err := first.clients.CoreV1().Secrets("a").Create(ctx, secretOf("own", ""), metav1.CreateOptions{})
 					return err
 				}
-				if test.missing {
-					gone := reconciletest.AnswerWith(apierrors.NewGenericServerResponse(http.StatusNotFound, "list",
-						corev1.Resource("secrets"), "", "", 0, false))
-					first.fail("b", gone)
-					second.fail("b", gone)
+				first.act = func(ctx context.Context, tenant *corev1.ConfigMap) error {
+					switch inf, err := first.secrets.Get("a"); {
+					case tenant.Name != "one":
+						return nil
+					case test.writesThen && tenant.Data["namespaces"] == "b":
+						return write(ctx)
+					case test.writesThen || err != nil || inf.Len() > 0:
+						return nil
+					default:
+						return write(ctx)
+					}
 				}
+				first.fail("b", test.other)
+				second.fail("b", test.other)
+				second.fail("a", test.lists)
 				first.start()
 				time.Sleep(20 * time.Second)
 				second.start()
@@ -725,28 +764,112 @@ func TestTheNextLeaderSeesWhatWasWrittenToWhatComesAndGoes(t *testing.T) {
 				if test.givesUp {
 					second.link.DelayWatches("configmaps", reconciletest.Never)
 				}
+				if test.crashes {
+					second.link.DelayWatches("secrets", 5*time.Second)
+				}
+				time.Sleep(time.Second)
+				if test.writesThen {
+					first.tenant("one", "b")
+				}
 				close(writes)
 				time.Sleep(time.Second)
 				if test.givesUp {
 					first.tenant("one", "b")
 					require.Len(t, first.family().Namespaces, 1)
 				}
-				require.NoError(t, first.stop())
-				led := time.Now()
-				time.Sleep(time.Minute)
+				if test.crashes {
+					first.link.Close()
+					lease.Close()
+				}
+				_ = first.stop() // after a crash it is in trouble
+				second.fail("a", nil)
+				left := time.Now()
+				time.Sleep(2 * time.Minute)
 				saw := second.saw("one")
 				require.NotEmpty(t, saw)
 				require.Equal(t, "a:own", saw[0], "never without it")
-				if test.missing {
-					m := second.manager.Inspect()
-					require.Equal(t, "complete", m.Leadership.Handover)
-					require.Less(t, m.Leadership.TenureSince.Sub(led), 20*time.Second)
+				m := second.manager.Inspect()
+				require.Equal(t, "complete", m.Leadership.Handover)
+				if test.other != nil && test.crashes {
+					require.Zero(t, m.Leadership.HandoverTook, "nothing is waited for that is not complete")
 				}
+				require.Less(t, m.Leadership.TenureSince.Sub(left), 20*time.Second)
 				second.link.DelayWatches("configmaps", 0)
 				require.NoError(t, second.stop())
 			})
 		})
 	}
+}
+
+// An informer of a client that TrackWrites does not see would show own writes some day, and miss others.
+func TestAnInformerThatComesWithoutTrackWrites(t *testing.T) {
+	inEstate(t, []string{"a"}, func(e *estate) {
+		e.untracked.Store(true)
+		e.tenant("one", "a")
+		time.Sleep(time.Minute)
+		require.Empty(t, e.saw("one"))
+		require.Equal(t, status.KeyBackingOff, e.InspectKey(tenantKey("one")).State)
+		runs := e.InspectKey(tenantKey("one")).Runs
+		require.Contains(t, runs[len(runs)-1].Error.Text, "whose requests do not pass TrackWrites")
+	})
+}
+
+// An object on which the function of a source panics is shown, wherever the source comes from.
+func TestAPanicOfASourceThatComes(t *testing.T) {
+	inEstate(t, []string{"a"}, func(e *estate) {
+		e.tenant("one", "a")
+		e.tenant("two", "a")
+		e.secret("a", "s", "panic")
+		require.Equal(t, 1, e.Inspect().Panicking)
+		require.Contains(t, e.Why(tenantKey("one")), "Watches secrets in a")
+		e.tenant("one")
+		e.tenant("two")
+		require.Zero(t, e.Inspect().Panicking)
+	})
+}
+
+// The family is as well as the best of its informers that are complete.
+func TestTheHealthOfAFamily(t *testing.T) {
+	inEstate(t, []string{"a", "b"}, func(e *estate) {
+		state := func() informer.State {
+			synctest.Wait()
+			return e.secrets.Health().State
+		}
+		require.Equal(t, informer.Live, state())
+		e.tenant("one", "a", "b")
+		lists := e.secrets.Health().Lists
+		require.GreaterOrEqual(t, lists, 2)
+		e.fail("a", reconciletest.Reset)
+		e.link.CutWatches()
+		time.Sleep(time.Minute)
+		require.Equal(t, "Stale", e.family().Namespaces[0].State)
+		require.Equal(t, informer.Live, state(), "b is")
+		require.Contains(t, e.Why(tenantKey("one")), "secrets in a")
+		e.fail("b", reconciletest.Reset)
+		e.link.CutWatches()
+		time.Sleep(time.Minute)
+		require.Equal(t, informer.Stale, state())
+		require.Contains(t, fmt.Sprint(e.manager.Inspect().NotReady), "informer secrets of tenants: Stale")
+		e.tenant("one")
+		require.Equal(t, informer.Live, state(), "it has none")
+		require.GreaterOrEqual(t, e.secrets.Health().Lists, lists, "what was given up counts")
+	})
+}
+
+// A handler that does not return when its informer is given up ends the Manager, as any other that does not end.
+func TestAnInformerThatCannotBeGivenUp(t *testing.T) {
+	inEstateThatEnds(t, []string{"a"}, func(e *estate) {
+		stuck := make(chan struct{})
+		e.blocked.Store(&stuck)
+		e.tenant("one", "a")
+		e.secret("a", "s", "block")
+		e.tenant("one")
+		time.Sleep(time.Minute)
+		err := <-e.done
+		require.ErrorIs(t, err, reconcile.ErrStuck)
+		require.ErrorContains(t, err, "secrets of tenants")
+		close(stuck)
+	})
 }
 
 // A namespace that is refused holds back the keys that need it, and not the start of the workers.
