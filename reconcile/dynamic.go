@@ -313,12 +313,8 @@ func (d *Dynamic[N, T]) member(name N) (*member[T], error) {
 	for {
 		d.mu.Lock()
 		m := d.members[name]
-		switch {
-		case d.over || d.run == nil:
-			d.mu.Unlock()
-			return nil, fmt.Errorf("%s: %v: %w", d.name, name, informer.ErrStopped)
-		case m == nil:
-			m = &member[T]{err: lifecycle.ErrExited}
+		if m == nil {
+			m = &member[T]{err: lifecycle.ErrExited} // unless open returns
 			d.members[name] = m
 		}
 		d.mu.Unlock()

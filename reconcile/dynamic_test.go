@@ -46,16 +46,17 @@ type estate struct {
 	manager *reconcile.Manager
 	act     func(ctx context.Context, t *corev1.ConfigMap) error // in each run, after it has read; nil: nothing
 	options reconcile.Options
+	plain   bool // Secrets are listed by plain lists
 	elector reconcile.Elector
 	made    atomic.Int64 // how many informers there have ever been
-	// untracked lets informers use a client that TrackWrites does not see; what Watches is given waits for blocked if
-	// the label says so.
-	untracked atomic.Bool
-	blocked   atomic.Pointer[chan struct{}]
-	losing    atomic.Int64 // the answer to one of so many writes is lost; 0: to none
-	writes    atomic.Int64
-	cancel    context.CancelFunc
-	done      chan error
+	// untracked lets informers use a client that TrackWrites does not see, and subject lets For take them; what Watches
+	// is given waits for blocked if the label says so.
+	untracked, subject atomic.Bool
+	blocked            atomic.Pointer[chan struct{}]
+	losing             atomic.Int64 // the answer to one of so many writes is lost; 0: to none
+	writes             atomic.Int64
+	cancel             context.CancelFunc
+	done               chan error
 
 	mu sync.Mutex
 	// Guarded by mu. runs has what each run of a tenant has seen: the Secrets of the namespaces that it names, or
@@ -138,7 +139,8 @@ func (e *estate) start() {
 			if e.untracked.Load() {
 				from = direct
 			}
-			return informer.New(from.In(namespace), informer.Options[*corev1.Secret]{Name: "secrets in " + namespace})
+			return informer.New(from.In(namespace), informer.Options[*corev1.Secret]{Name: "secrets in " + namespace,
+				DisableWatchList: e.plain})
 		})
 	require.NoError(e, err)
 	e.Controller, err = reconcile.NewController("estate", reconcile.Func(e.reconcile), e.options)
@@ -146,6 +148,9 @@ func (e *estate) start() {
 	reconcile.For(e.Controller, e.tenants)
 	reconcile.Needs(e.Controller, e.tenants, e.secrets, namespacesOf,
 		func(inf *informer.SharedIndexInformer[*corev1.Secret]) {
+			if e.subject.Load() {
+				reconcile.For(e.Controller, inf)
+			}
 			reconcile.Watches(e.Controller, inf, func(s *corev1.Secret) []reconcile.Key {
 				switch s.Labels["tenant"] {
 				case "panic":
@@ -615,21 +620,30 @@ func TestMistakesWithInformersThatCome(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- m.Run(ctx) }()
-		for i, needs := range []string{"nil", "panic", "the manager's", "same", "same again", "other"} {
+		object := func(name, needs string) {
 			_, err := clients.CoreV1().ConfigMaps("a").Create(t.Context(), &corev1.ConfigMap{
-				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("m-", i)}, Data: map[string]string{"needs": needs}},
+				ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"needs": needs}},
 				metav1.CreateOptions{})
 			require.NoError(t, err)
 			synctest.Wait()
 		}
+		for i, needs := range []string{"nil", "panic", "the manager's", "same", "same again", "other"} {
+			object(fmt.Sprint("m-", i), needs)
+		}
+		for _, name := range []string{"m-3", "m-4"} {
+			require.NoError(t, clients.CoreV1().ConfigMaps("a").Delete(t.Context(), name, metav1.DeleteOptions{}))
+			synctest.Wait()
+		}
+		object("m-6", "same")
 		cancel()
 		require.NoError(t, <-done)
-		require.Len(t, failed, 5)
+		require.Len(t, failed, 6)
 		require.Contains(t, failed["m-0"], "family: the informer of nil: the function given to NewDynamic has returned nil")
 		require.Contains(t, failed["m-1"], "panic")
 		require.Contains(t, failed["m-2"], "has returned informer maps, which the Manager runs")
 		require.Contains(t, failed["m-4"], "has returned the informer of same")
 		require.Contains(t, failed["m-5"], "family: the informer of other: no such kind")
+		require.Contains(t, failed["m-6"], "has returned informer other, which has ended")
 	})
 }
 
@@ -717,15 +731,16 @@ func TestTheNextLeaderSeesWhatWasWrittenToWhatComesAndGoes(t *testing.T) {
 	for name, test := range map[string]struct {
 		givesUp, writesThen, crashes bool
 		lists                        reconciletest.Fault // of the next leader
-		other                        reconciletest.Fault // in another namespace that is named, of both
+		missing, next                bool                // another namespace, for both or for the next one
 	}{
-		"it is still named":                       {},
-		"it was given up":                         {givesUp: true},
-		"it was written when it was given up":     {givesUp: true, writesThen: true},
-		"after a crash":                           {crashes: true},
-		"beside a kind that is missing":           {other: gone},
-		"after a crash beside a missing kind":     {crashes: true, other: gone},
-		"a list that began before the last write": {lists: reconciletest.Delay(0, time.Minute)},
+		"it is still named":                     {},
+		"it was given up":                       {givesUp: true},
+		"it was written when it was given up":   {givesUp: true, writesThen: true},
+		"after a crash":                         {crashes: true},
+		"beside a kind that is missing":         {missing: true},
+		"beside one that is missing only there": {next: true},
+		"after a crash beside a missing kind":   {crashes: true, missing: true},
+		"a list that began before":              {lists: reconciletest.Delay(0, 10*time.Second)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -734,25 +749,33 @@ func TestTheNextLeaderSeesWhatWasWrittenToWhatComesAndGoes(t *testing.T) {
 				lease := server.Link()
 				first.elector, second.elector = candidacy(t, lease, "first"), candidacy(t, server.Link(), "second")
 				writes := make(chan struct{})
-				write := func(ctx context.Context) error {
+				write := func(ctx context.Context, namespace string) error {
 					<-writes
-					_, err := first.clients.CoreV1().Secrets("a").Create(ctx, secretOf("own", ""), metav1.CreateOptions{})
+					_, err := first.clients.CoreV1().Secrets(namespace).Create(ctx, secretOf("own", ""),
+						metav1.CreateOptions{})
 					return err
 				}
+				first.plain, second.plain, first.options.Workers = true, true, 2
 				first.act = func(ctx context.Context, tenant *corev1.ConfigMap) error {
 					switch inf, err := first.secrets.Get("a"); {
+					case tenant.Name != "one" && test.next:
+						return write(ctx, "b")
 					case tenant.Name != "one":
 						return nil
 					case test.writesThen && tenant.Data["namespaces"] == "b":
-						return write(ctx)
+						return write(ctx, "a")
 					case test.writesThen || err != nil || inf.Len() > 0:
 						return nil
 					default:
-						return write(ctx)
+						return write(ctx, "a")
 					}
 				}
-				first.fail("b", test.other)
-				second.fail("b", test.other)
+				if test.missing {
+					first.fail("b", gone)
+				}
+				if test.missing || test.next {
+					second.fail("b", gone)
+				}
 				second.fail("a", test.lists)
 				first.start()
 				time.Sleep(20 * time.Second)
@@ -790,7 +813,7 @@ func TestTheNextLeaderSeesWhatWasWrittenToWhatComesAndGoes(t *testing.T) {
 				require.Equal(t, "a:own", saw[0], "never without it")
 				m := second.manager.Inspect()
 				require.Equal(t, "complete", m.Leadership.Handover)
-				if test.other != nil && test.crashes {
+				if test.missing && test.crashes {
 					require.Zero(t, m.Leadership.HandoverTook, "nothing is waited for that is not complete")
 				}
 				require.Less(t, m.Leadership.TenureSince.Sub(left), 20*time.Second)
@@ -825,6 +848,15 @@ func TestAPanicOfASourceThatComes(t *testing.T) {
 		e.tenant("one")
 		e.tenant("two")
 		require.Zero(t, e.Inspect().Panicking)
+	})
+}
+
+// A controller's own objects do not come and go.
+func TestForOfAnInformerThatComes(t *testing.T) {
+	inEstateThatEnds(t, []string{"a"}, func(e *estate) {
+		e.subject.Store(true)
+		e.tenant("one", "a")
+		require.ErrorContains(t, <-e.done, "For: informer secrets in a comes and goes")
 	})
 }
 
@@ -891,6 +923,8 @@ func TestARefusedNamespaceDoesNotHoldBackTheStart(t *testing.T) {
 			}, []string{"one", "two"}, []string{"one", "two"}, func(t *testing.T, p *province) {
 				time.Sleep(10 * time.Second)
 				require.Equal(t, 2-len(faults), p.ran("one"), "if one is complete")
+				stage := map[int]status.Stage{1: status.StageWorking, 2: status.StageSyncing}[len(faults)]
+				require.Equal(t, stage, p.manager.Inspect().Stage)
 				require.Zero(t, p.ran("two"))
 				p.fail("one", nil)
 				p.fail("two", nil)

@@ -315,9 +315,6 @@ func (c *cache) mayShow(t target, scope string) bool {
 // waited for, for each that has not followed the server for steadyTime.
 func (l *ledger) unsteady(waited bool) (all []handoverEntry) {
 	for c := range everyCache(l) {
-		if c.comes && !c.complete() { // its list begins now: see awaitHandover
-			continue
-		}
 		for _, place := range c.followedScopes() {
 			h := c.HealthIn(place.Namespace)
 			if !waited || h.State != informer.Live || time.Since(h.Since) < steadyTime {
@@ -333,7 +330,7 @@ func (l *ledger) unsteady(waited bool) (all []handoverEntry) {
 // that is closed when these debts are paid; nil if there are none.
 func (l *ledger) oweHandover(all []handoverEntry, taken []bool) <-chan struct{} {
 	for c := range everyCache(l) {
-		if c.comes && !c.complete() {
+		if c.comes && !c.complete() { // its list begins now, and its keys wait for it
 			continue
 		}
 		owe := func(i int, namespace string, selective bool) {

@@ -34,6 +34,7 @@ type province struct {
 	maps    *informer.SharedIndexInformer[*corev1.ConfigMap]
 	secrets *informer.SharedIndexInformer[*corev1.Secret]
 	*reconcile.Controller
+	manager *reconcile.Manager
 	into    func(reconcile.Key) string // the namespace that a key's Secrets are made in; nil: its own
 	needs   map[string][]string        // by the names of keys, in inProvinceOfTenants
 	tells   bool                       // the Reconciler tells of the Secrets that it has made
@@ -112,6 +113,7 @@ func inProvinceWith(t *testing.T, options func(*province) reconcile.Options, nam
 		reconcile.DependsOn(c, p.secrets)
 		m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		require.NoError(t, err)
+		p.manager = m
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- m.Run(ctx) }()
