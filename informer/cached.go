@@ -20,7 +20,7 @@ type Cached[T Object] struct {
 //
 // Nothing is sent before the informer runs: a Manager runs it if it is a source of one of its controllers. For some
 // namespaces only, and for a kind that is not the name of the Go type, call [NewResource] and [NewNamespaced] or New.
-// The error names everything that is wrong with the arguments.
+// The error names everything that is wrong with the arguments; a [Group] keeps those of many caches for the end.
 func NewCached[T Object](cfg *rest.Config, gvr schema.GroupVersionResource, opts Options[T]) (*Cached[T], error) {
 	client, err := NewResource[T](cfg, gvr, ResourceOptions{})
 	if err != nil {

@@ -232,6 +232,7 @@
 //	subresource.go scale, binding, eviction, token: NewSubresource
 //	rest.go        List and Watch by the bytes, of which internal/wire makes objects
 //	cached.go      NewCached: a client and an informer in one call
+//	group.go       NewGroup: the caches of a program, with one error at the end
 //	gate.go        leaving a server alone that has asked for it
 //
 // The rows of faults, the test of each, and what client-go does on the same script, are printed by

@@ -80,18 +80,19 @@ func run(ctx context.Context, base *rest.Config, o options) error {
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
-	backups, err1 := informer.NewCached(cfg, v1.GroupVersion.WithResource("cronbackups"),
-		informer.Options[*v1.CronBackup]{})
-	cronJobs, err2 := informer.NewCached(cfg, batchv1.SchemeGroupVersion.WithResource("cronjobs"),
-		informer.Options[*batchv1.CronJob]{})
-	cleanups, err3 := informer.NewCached(cfg, batchv1.SchemeGroupVersion.WithResource("jobs"),
+	group, batch := informer.NewGroup(cfg), batchv1.SchemeGroupVersion
+	backups := informer.CachedIn(group, v1.GroupVersion.WithResource("cronbackups"), informer.Options[*v1.CronBackup]{})
+	cronJobs := informer.CachedIn(group, batch.WithResource("cronjobs"), informer.Options[*batchv1.CronJob]{})
+	cleanups := informer.CachedIn(group, batch.WithResource("jobs"),
 		informer.Options[*batchv1.Job]{LabelSelector: labels.SelectorFromSet(cleanupLabels)})
-	if err := errors.Join(err1, err2, err3); err != nil {
+	if err := group.Err(); err != nil {
 		return err
 	}
 	collector := metrics.New(metrics.Options{})
 	collector.Elector(name, elector.Stats)
-	collector.Informer(backups.Cache, cronJobs.Cache, cleanups.Cache)
+	for _, cache := range group.Informers() {
+		collector.Informer(cache)
+	}
 
 	r := &reconciler{o, backups, cronJobs, cleanups, recorder}
 	c, err := reconcile.NewController(name, r, reconcile.Options{Workers: 8, Metrics: collector, Invalid: r.invalid})

@@ -82,11 +82,13 @@ func run(ctx context.Context, base *rest.Config, o options) error {
 	r := &reconciler{options: o, events: recorder}
 	collector := metrics.New(metrics.Options{})
 	collector.Elector(name, elector.Stats)
-	if err := r.caches(cfg); err != nil {
+	group := informer.NewGroup(cfg)
+	if err := r.caches(group, cfg); err != nil {
 		return err
 	}
-	collector.Informer(r.clusters.Cache, r.pods.Cache, r.claims.Cache, r.words.Cache, r.services.Cache, r.budgets.Cache,
-		r.secrets.Cache, r.backups.Cache, r.jobs.Cache, r.jobPods.Cache)
+	for _, cache := range group.Informers() {
+		collector.Informer(cache)
+	}
 	controllers, err := r.controllers(collector)
 	if err != nil {
 		return err
@@ -136,56 +138,49 @@ func (r *reconciler) controllers(collector *metrics.Collector) ([]*reconcile.Con
 }
 
 // caches makes the clients and caches. Of what is not the operator's it sees only what has its label.
-func (r *reconciler) caches(cfg *rest.Config) error {
+func (r *reconciler) caches(g *informer.Group, cfg *rest.Config) error {
 	ours, err := labels.Parse(v1.ClusterLabel)
-	core, errs := corev1.SchemeGroupVersion, [10]error{err}
-	r.volumes, errs[7] = informer.NewResource[*corev1.PersistentVolume](cfg, core.WithResource("persistentvolumes"),
+	if err != nil {
+		return err
+	}
+	core, err1, err2 := corev1.SchemeGroupVersion, error(nil), error(nil)
+	r.volumes, err1 = informer.NewResource[*corev1.PersistentVolume](cfg, core.WithResource("persistentvolumes"),
 		informer.ResourceOptions{})
-	r.nodes, errs[8] = informer.NewResource[*corev1.Node](cfg, core.WithResource("nodes"), informer.ResourceOptions{})
-	r.clusters, errs[1] = informer.NewCached(cfg, v1.GroupVersion.WithResource("etcdclusters"),
-		informer.Options[*v1.EtcdCluster]{})
-	r.pods, errs[2] = informer.NewCached(cfg, core.WithResource("pods"),
-		informer.Options[*corev1.Pod]{LabelSelector: ours})
-	r.claims, errs[3] = informer.NewCached(cfg, core.WithResource("persistentvolumeclaims"),
+	r.nodes, err2 = informer.NewResource[*corev1.Node](cfg, core.WithResource("nodes"), informer.ResourceOptions{})
+	r.clusters = informer.CachedIn(g, v1.GroupVersion.WithResource("etcdclusters"), informer.Options[*v1.EtcdCluster]{})
+	r.pods = informer.CachedIn(g, core.WithResource("pods"), informer.Options[*corev1.Pod]{LabelSelector: ours})
+	r.claims = informer.CachedIn(g, core.WithResource("persistentvolumeclaims"),
 		informer.Options[*corev1.PersistentVolumeClaim]{LabelSelector: ours})
-	r.words, errs[4] = informer.NewCached(cfg, core.WithResource("configmaps"),
+	r.words = informer.CachedIn(g, core.WithResource("configmaps"),
 		informer.Options[*corev1.ConfigMap]{LabelSelector: ours})
-	r.services, errs[5] = informer.NewCached(cfg, core.WithResource("services"),
+	r.services = informer.CachedIn(g, core.WithResource("services"),
 		informer.Options[*corev1.Service]{LabelSelector: ours})
-	r.budgets, errs[6] = informer.NewCached(cfg, policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"),
+	r.budgets = informer.CachedIn(g, policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"),
 		informer.Options[*policyv1.PodDisruptionBudget]{LabelSelector: ours})
-	r.secrets, errs[9] = informer.NewCached(cfg, core.WithResource("secrets"),
+	r.secrets = informer.CachedIn(g, core.WithResource("secrets"),
 		informer.Options[*corev1.Secret]{LabelSelector: ours})
-	if err := errors.Join(errs[:]...); err != nil {
-		return err
-	}
-	if err := r.backupCaches(cfg); err != nil {
-		return err
-	}
-	r.podsOf, errs[0] = informer.AddIndex(r.pods.Cache, ownerOf[*corev1.Pod])
-	r.claimsOf, errs[1] = informer.AddIndex(r.claims.Cache, ownerOf[*corev1.PersistentVolumeClaim])
-	r.wordsOf, errs[2] = informer.AddIndex(r.words.Cache, ownerOf[*corev1.ConfigMap])
-	r.secretsOf, errs[3] = informer.AddIndex(r.secrets.Cache, ownerOf[*corev1.Secret])
-	return errors.Join(errs[:]...)
+	r.podsOf = informer.IndexIn(g, r.pods.Cache, ownerOf[*corev1.Pod])
+	r.claimsOf = informer.IndexIn(g, r.claims.Cache, ownerOf[*corev1.PersistentVolumeClaim])
+	r.wordsOf = informer.IndexIn(g, r.words.Cache, ownerOf[*corev1.ConfigMap])
+	r.secretsOf = informer.IndexIn(g, r.secrets.Cache, ownerOf[*corev1.Secret])
+	return errors.Join(err1, err2, r.backupCaches(g), g.Err())
 }
 
-func (r *reconciler) backupCaches(cfg *rest.Config) error {
+func (r *reconciler) backupCaches(g *informer.Group) error {
 	ours, err := labels.Parse(v1.BackupLabel)
-	errs := [6]error{err}
-	r.backups, errs[1] = informer.NewCached(cfg, v1.GroupVersion.WithResource("etcdbackups"),
-		informer.Options[*v1.EtcdBackup]{})
-	r.jobs, errs[2] = informer.NewCached(cfg, batchv1.SchemeGroupVersion.WithResource("jobs"),
-		informer.Options[*batchv1.Job]{LabelSelector: ours})
-	r.jobPods, errs[3] = informer.NewCached(cfg, corev1.SchemeGroupVersion.WithResource("pods"),
-		informer.Options[*corev1.Pod]{LabelSelector: ours})
-	if err := errors.Join(errs[:]...); err != nil {
+	if err != nil {
 		return err
 	}
-	r.backupsOf, errs[4] = informer.AddIndex(r.backups.Cache, func(b *v1.EtcdBackup) []informer.Key {
+	r.backups = informer.CachedIn(g, v1.GroupVersion.WithResource("etcdbackups"), informer.Options[*v1.EtcdBackup]{})
+	r.jobs = informer.CachedIn(g, batchv1.SchemeGroupVersion.WithResource("jobs"),
+		informer.Options[*batchv1.Job]{LabelSelector: ours})
+	r.jobPods = informer.CachedIn(g, corev1.SchemeGroupVersion.WithResource("pods"),
+		informer.Options[*corev1.Pod]{LabelSelector: ours})
+	r.backupsOf = informer.IndexIn(g, r.backups.Cache, func(b *v1.EtcdBackup) []informer.Key {
 		return []informer.Key{clusterOf(b)}
 	})
-	r.jobPodsOf, errs[5] = informer.AddIndex(r.jobPods.Cache, ownerOf[*corev1.Pod])
-	return errors.Join(errs[:]...)
+	r.jobPodsOf = informer.IndexIn(g, r.jobPods.Cache, ownerOf[*corev1.Pod])
+	return nil
 }
 
 // ownerOf returns the UID of the object's controller.
