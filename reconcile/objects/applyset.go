@@ -1,12 +1,14 @@
 package objects
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"reflect"
 	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,6 +33,11 @@ import (
 // the parts behind it are gone. So a set that wants nothing takes down what it has built, which is what the clean-up of
 // [Finalize] needs: it is done when there is no [Outcome], provided that the cache shows what the calls before it have
 // made. The loop of package reconcile waits for that.
+//
+// What is wanted in a namespace is applied even if that namespace turned out to be another's, since all are tried. So
+// want it only when the cache shows the namespace as the owner's. And what should go with its namespace, such as a
+// NetworkPolicy that holds pods back to the end, is left out of the objects that were seen while the namespace goes:
+// what was not seen is not deleted.
 //
 // ApplySet deletes only what the owner controls and opts.FieldManager has applied, as the managedFields of an object
 // say: that is the record of what was wanted before. Objects that the owner has from [CreateOwned] or [Claim] stay.
@@ -242,7 +249,7 @@ func (c *ChildrenOf[T]) prune(ctx context.Context, owner *Owner, opts metav1.App
 	for _, tree := range c.trees {
 		wanted[informer.KeyOf(tree)] = true
 	}
-	for o := range c.seen {
+	for _, o := range slices.SortedFunc(c.seen, byKey[T]) {
 		key := informer.KeyOf(o)
 		if ours, _ := owner.controls(o); !ours || wanted[key] {
 			continue
@@ -264,6 +271,11 @@ func (c *ChildrenOf[T]) prune(ctx context.Context, owner *Owner, opts metav1.App
 		outcomes = append(outcomes, outcome)
 	}
 	return outcomes
+}
+
+// byKey orders objects, so that a set does the same each time: caches have no order.
+func byKey[T informer.Object](a, b T) int {
+	return cmp.Or(strings.Compare(a.GetNamespace(), b.GetNamespace()), strings.Compare(a.GetName(), b.GetName()))
 }
 
 // asSeen is the precondition that an object is as it was seen: it may have another owner by now.

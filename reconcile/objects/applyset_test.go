@@ -209,6 +209,28 @@ func TestASetAcrossNamespaces(t *testing.T) {
 		Effect: objects.Kept}}, set(configs[0]))
 }
 
+// TestASetDeletesInOrder, whatever the order in which a cache shows the objects: so a program does the same each time.
+func TestASetDeletesInOrder(t *testing.T) {
+	set := newSet("web", "web")
+	owner := objects.NewOwner(newDesk(t, set), set, setKind)
+	server := &oneWay{t: t}
+	var seen []*corev1.ConfigMap
+	for _, name := range []string{"c", "a", "d", "b"} {
+		going := owned(owner, nil)
+		going.Name, going.DeletionTimestamp = name, new(metav1.Now())
+		going.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "me", Operation: metav1.ManagedFieldsOperationApply}}
+		seen = append(seen, going)
+	}
+	outcomes, err := objects.ApplySet(testCtx(t), owner, forced,
+		objects.Children(func(string) objects.Replacer[*corev1.ConfigMap] { return server }, slices.Values(seen)))
+	require.NoError(t, err)
+	var names []string
+	for _, o := range outcomes {
+		names = append(names, o.Key.Name)
+	}
+	require.Equal(t, []string{"a", "b", "c", "d"}, names)
+}
+
 // TestASetWithoutARecordDeletesNothing: an informer's Transform has removed the managedFields.
 func TestASetWithoutARecordDeletesNothing(t *testing.T) {
 	set := newSet("web", "web")

@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"reflect"
+	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/rand"
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/kube"
@@ -78,7 +79,7 @@ func replaceOwned[T informer.Object](ctx context.Context, a *ownedApply[T], clie
 	}
 	trial := *a
 	trial.tree = a.tree.DeepCopy()
-	trial.tree.SetName(otherName(key.Name))
+	trial.tree.SetName(otherName(seen))
 	trial.opts.DryRun = []string{metav1.DryRunAll}
 	anew, err := trial.create(ctx)
 	if err != nil {
@@ -98,13 +99,15 @@ func replaceOwned[T informer.Object](ctx context.Context, a *ownedApply[T], clie
 	return nil
 }
 
-// otherName is a name like another, which no object has.
-func otherName(name string) string {
-	const longest = 50 // of a name that all kinds take is 63
+// otherName is a name like that of an object, which no object has: the same each time, so that a program does the same.
+func otherName(o metav1.Object) string {
+	const longest = 49 // of a name that all kinds take is 63
+	name, h := o.GetName(), fnv.New64a()
 	if len(name) > longest {
 		name = name[:longest]
 	}
-	return strings.TrimRight(name, "-.") + "-" + rand.String(10)
+	_, _ = h.Write([]byte(o.GetUID())) // never fails
+	return strings.TrimRight(name, "-.") + "-" + strconv.FormatUint(h.Sum64(), 36)
 }
 
 // sameWhere reports whether two objects have the same values where the server refuses a change: in the fields that its

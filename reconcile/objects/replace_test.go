@@ -226,6 +226,7 @@ func TestNothingIsReplacedInACircle(t *testing.T) {
 		server.anew["key"] = "ours"
 		require.NoError(t, replace())
 		require.Equal(t, 1, server.deleted)
+		require.Equal(t, server.tried[0], server.tried[1], "a program does the same each time")
 	}
 }
 
@@ -264,6 +265,7 @@ func owned(owner *objects.Owner, data map[string]string) *corev1.ConfigMap {
 type oneWay struct {
 	t       *testing.T
 	anew    map[string]string
+	tried   []string // names
 	deleted int
 }
 
@@ -275,6 +277,7 @@ func (o *oneWay) Get(context.Context, string, metav1.GetOptions) (*corev1.Config
 func (o *oneWay) Patch(_ context.Context, name string, _ types.PatchType, _ []byte, opts metav1.PatchOptions,
 	_ ...string) (*corev1.ConfigMap, error) {
 	require.NotEqual(o.t, "a", name)
+	o.tried = append(o.tried, name)
 	require.Equal(o.t, []string{metav1.DryRunAll}, opts.DryRun)
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Data: o.anew}, nil
 }
