@@ -11,6 +11,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
@@ -61,6 +62,10 @@ func builtins() []Resource {
 			autoscalerRules()),
 		one(policyv1.SchemeGroupVersion, "poddisruptionbudgets", "PodDisruptionBudget", true, disruptionBudgetRules()),
 		one(coordinationv1.SchemeGroupVersion, "leases", "Lease", false, leaseRules()),
+		one(core, "resourcequotas", "ResourceQuota", true, resourceQuotaRules()),
+		one(core, "limitranges", "LimitRange", false, limitRangeRules()),
+		one(networkingv1.SchemeGroupVersion, "networkpolicies", "NetworkPolicy", false, networkPolicyRules()),
+		one(roleBindings.GroupVersion(), "rolebindings", "RoleBinding", false, roleBindingRules()),
 	}
 	for i := range all {
 		names := kubectlNames[all[i].GroupVersionResource.Resource]
@@ -82,6 +87,8 @@ var kubectlNames = map[string]struct{ short, categories []string }{
 	"persistentvolumeclaims":          {short: []string{"pvc"}}, "jobs": {categories: []string{"all"}},
 	"cronjobs":                 {[]string{"cj"}, []string{"all"}},
 	"horizontalpodautoscalers": {[]string{"hpa"}, []string{"all"}}, "poddisruptionbudgets": {short: []string{"pdb"}},
+	"resourcequotas": {short: []string{"quota"}}, "limitranges": {short: []string{"limits"}},
+	"networkpolicies": {short: []string{"netpol"}},
 }
 
 func namespaceRules() *rules {

@@ -95,7 +95,7 @@ const (
 // judged: no program can undo that.
 //
 // With go test -v, Check logs what it has tried, which rights of the roles no run has used, and the smallest roles for
-// what the program did. It does not judge rights that only a real server asks for, such as bind and escalate.
+// what the program did. It does not judge rights that only a real server asks for, such as escalate.
 //
 // Check only tests: that it finds nothing is no proof. Programs must do nothing that leaves the bubble, such as network
 // connections of their own; tests that call Check must not be parallel with each other, since it replaces the error

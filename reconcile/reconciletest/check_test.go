@@ -517,7 +517,7 @@ func TestCheckDoesNotJudgeRightsThatNothingAsksFor(t *testing.T) {
 	for _, line := range []string{
 		`\n  granted, and used in no run: list configmaps, get greetings.example.com\n`,
 		`\n  granted, and not judged, as only a real server asks for it: update greetings/finalizers.example.com, ` +
-			`bind clusterroles.rbac.authorization.k8s.io\n`,
+			`escalate clusterroles.rbac.authorization.k8s.io\n`,
 	} {
 		require.Regexp(t, line, report)
 	}

@@ -55,6 +55,11 @@ var generatedKinds = []generatedKind{
 	{"hpa", "horizontalpodautoscalers", autoscaler(``)},
 	{"pvc", "persistentvolumeclaims", claim(``)},
 	{"pdb", "poddisruptionbudgets", `"spec":{"minAvailable":1,"selector":{"matchLabels":{"app":"a"}}}`},
+	{"quotas", "resourcequotas", `"spec":{"hard":{"pods":"3","requests.cpu":"2"}}`},
+	{"limits", "limitranges", `"spec":{"limits":[{"type":"Container","default":{"cpu":"1"}}]}`},
+	{"netpol", "networkpolicies", `"spec":{"podSelector":{"matchLabels":{"app":"a"}}}`},
+	{"bindings", "rolebindings", `"roleRef":{"kind":"ClusterRole","name":"view"},` +
+		`"subjects":[{"kind":"User","name":"u"}]`},
 }
 
 var (

@@ -266,6 +266,67 @@ var kindsCorpus = []conversation{
 			`"expectedPods":-1,"conditions":[{"type":"","status":"Odd","reason":""}]}}`), get("pdb/a/status"),
 		apply("pdb/e?fieldManager=me", `"spec":{"minAvailable":1}`), del("pdb/a", ``)}},
 
+	{"ResourceQuota", []step{
+		post("quotas", "a", `"spec":{"hard":{"pods":"3","requests.cpu":"1500m","memory":1073741824,"limits.cpu":"2"}},`+
+			`"status":{"hard":{"pods":"9"}}`), post("quotas", "b", `"spec":{"hard":{"cpu":"0.00001","memory":"1Gi"}}`),
+		post("quotas", "c", `"spec":{"hard":{"pods":"1.5"}}`), post("quotas", "c", `"spec":{"hard":{"memory":"-1"}}`),
+		post("quotas", "c", `"spec":{"hard":{"memory":"much"}}`), post("quotas", "D_d", `"spec":{}`),
+		post("quotas", "e", ``), put("quotas/f", `"spec":{"hard":{"pods":"3"}}`),
+		apply("quotas/g?fieldManager=me", `"spec":{"hard":{"pods":"3"}}`),
+		apply("quotas/g?fieldManager=you", `"spec":{"hard":{"cpu":"3"}}`),
+		apply("quotas/g?fieldManager=me", `"spec":{"hard":{"memory":"3Gi"}}`),
+		merge("quotas/a", `{"spec":{"hard":{"pods":null,"cpu":"2"}},"status":{"hard":{"pods":"1"}}}`),
+		put("quotas/a", `"spec":{"hard":{"pods":"4"}}`), get("quotas/a"), get("quotas"), get("quotas/a/status"),
+		get("quotas?fieldSelector=spec.hard%3Dx"), del("quotas/a?dryRun=All", ``), del("quotas/a", ``),
+		del("quotas", ``)}},
+	{"LimitRange", []step{
+		post("limits", "a", `"spec":{"limits":[{"type":"Container","default":{"cpu":"1","memory":"1Gi"},`+
+			`"defaultRequest":{"cpu":"100m"}}]}`),
+		post("limits", "b", `"spec":{"limits":[{"type":"Container","defaultRequest":{"cpu":"0.00001"}}]}`),
+		post("limits", "c", `"spec":{"limits":[{"type":"Container","default":{"cpu":"1"},`+
+			`"defaultRequest":{"cpu":"2"}}]}`),
+		post("limits", "c", `"spec":{"limits":[{"type":"Container"},{"type":"Container"}]}`),
+		post("limits", "c", `"spec":{"limits":[{"type":"Container","default":{"cpu":"-1"}}]}`),
+		post("limits", "d", `"spec":{"limits":[]}`), post("limits", "e", `"spec":{}`),
+		post("limits", "D_d", `"spec":{}`),
+		put("limits/f", `"spec":{"limits":[{"type":"Container","default":{"memory":"1Gi"}}]}`),
+		apply("limits/g?fieldManager=me", `"spec":{"limits":[{"type":"Container","default":{"cpu":"1"}}]}`),
+		merge("limits/a", `{"spec":{"limits":[{"type":"Container","default":{"cpu":"3"}}]}}`),
+		strategic("limits/a", `{"spec":{"limits":[{"type":"Container","default":{"memory":"2Gi"}}]}}`),
+		get("limits/a"), get("limits/a/status"), get("limits"), del("limits/a", ``), del("limits", ``)}},
+	{"NetworkPolicy", []step{
+		post("netpol", "a", `"spec":{"podSelector":{},"ingress":[{"from":[{"namespaceSelector":{"matchLabels":`+
+			`{"x":"y"}}},{"podSelector":{},"namespaceSelector":{}}],"ports":[{"port":80},{"port":"web",`+
+			`"protocol":"UDP"}]}]}`),
+		post("netpol", "b", `"spec":{"podSelector":{"matchLabels":{"x":"y"}},"egress":[{}]}`),
+		post("netpol", "c", `"spec":{"policyTypes":["Egress"]}`),
+		post("netpol", "d", `"spec":{"ingress":[{"from":[{}]}]}`),
+		post("netpol", "d", `"spec":{"podSelector":{"matchLabels":{"x y":"z z"}},"ingress":[{"from":[{"podSelector":`+
+			`{"matchExpressions":[{"key":"a","operator":"In"}]}}],"ports":[{"port":0},{"port":"x_y"}]}]}`),
+		post("netpol", "d", `"spec":{"policyTypes":["Ingress","Egress","Ingress"]}`), post("netpol", "d", ``),
+		put("netpol/e", `"spec":{"podSelector":{}}`), put("netpol/a", `"spec":{"podSelector":{}}`),
+		put("netpol/a", `"metadata":{"labels":{"x":"y"}},"spec":{"podSelector":{}}`),
+		apply("netpol/f?fieldManager=me", `"spec":{"podSelector":{},"policyTypes":["Ingress"],"ingress":[{}]}`),
+		apply("netpol/f?fieldManager=you&force=true", `"spec":{"ingress":[{"ports":[{"port":1}]}]}`),
+		merge("netpol/a", `{"spec":{"ingress":[{"ports":[{"port":443}]}]}}`), get("netpol/a"), get("netpol/a/status"),
+		get("netpol"), del("netpol/a", ``), del("netpol", ``)}},
+	{"RoleBinding", []step{
+		post("bindings", "a", `"roleRef":{"kind":"ClusterRole","name":"view"},"subjects":[{"kind":"User","name":"u"},`+
+			`{"kind":"Group","name":"g"},{"kind":"ServiceAccount","name":"s","namespace":"$NS"}]`),
+		post("bindings", "b", `"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"none"}`),
+		post("bindings", "c", `"roleRef":{"kind":"Odd","name":""}`), post("bindings", "c", ``),
+		post("bindings", "c", `"roleRef":{"apiGroup":"x","kind":"Role","name":"a/b"},"subjects":[{"kind":"Odd"},`+
+			`{"kind":"User","name":"","apiGroup":"x"},{"kind":"ServiceAccount","name":"S s","apiGroup":"x"}]`),
+		merge("bindings/a", `{"roleRef":{"name":"edit"}}`), merge("bindings/a", `{"roleRef":{"kind":"Role"}}`),
+		merge("bindings/a", `{"subjects":[{"kind":"User","name":"v"}]}`), merge("bindings/a", `{"subjects":null}`),
+		put("bindings/d", `"roleRef":{"kind":"ClusterRole","name":"view"}`),
+		put("bindings/a", `"roleRef":{"kind":"ClusterRole","name":"view"}`),
+		apply("bindings/e?fieldManager=me", `"roleRef":{"kind":"ClusterRole","name":"view"},`+
+			`"subjects":[{"kind":"User","name":"u"}]`),
+		apply("bindings/e?fieldManager=me", `"roleRef":{"kind":"ClusterRole","name":"edit"}`),
+		apply("bindings/e?fieldManager=you", `"subjects":[{"kind":"User","name":"v"}]`),
+		get("bindings/a"), get("bindings/a/status"), get("bindings"), del("bindings/a", ``), del("bindings", ``)}},
+
 	{"volumes and mounts of a template", []step{
 		post("rs", "a", template(`"volumes":[{"name":"e"},{"name":"m","emptyDir":{"medium":"Memory",`+
 			`"sizeLimit":"1Gi"}},{"name":"c","configMap":{"name":"x"}},{"name":"s","secret":{"secretName":"x",`+

@@ -57,14 +57,19 @@
 //	                        MutatingWebhookConfiguration, ValidatingWebhookConfiguration (no matchConditions)
 //	apiextensions.k8s.io/v1 CustomResourceDefinition: those of [Options], whose conversion and storage version may be
 //	                        changed
-//	v1                      ConfigMap, Event, Namespace, Node, PersistentVolumeClaim, Pod, Secret, ServiceAccount,
+//	v1                      ConfigMap, Event, LimitRange (of containers), Namespace, Node, PersistentVolumeClaim, Pod,
+//	                        ResourceQuota (of pods and what they ask for; nothing counts), Secret, ServiceAccount,
 //	                        Service (ClusterIP and headless, IPv4; nothing makes its EndpointSlices)
 //	apps/v1                 Deployment, ReplicaSet,
 //	                        StatefulSet (no volumeClaimTemplates, status of a rollout or ordinals)
 //	autoscaling/v2          HorizontalPodAutoscaler (not served at v1)
 //	batch/v1                CronJob, Job (no podFailurePolicy, successPolicy, managedBy, completedIndexes)
 //	coordination.k8s.io/v1  Lease
+//	networking.k8s.io/v1    NetworkPolicy (no ipBlock, no endPort)
 //	policy/v1               PodDisruptionBudget
+//	rbac.authorization.k8s.io/v1
+//	                        RoleBinding, by who has the verb bind on its role; it gives nobody a right: only those of
+//	                        [Options.Roles] do
 //
 // and of a pod or a pod template the containers with command, env, envFrom, ports, probes (exec, httpGet, tcpSocket),
 // resources (cpu, memory, ephemeral-storage), securityContext and volumeMounts; volumes of kind emptyDir, configMap,
@@ -74,7 +79,8 @@
 // A test with another kind of Kubernetes, such as an Ingress, needs a real control plane: package
 // reconciletest/cluster.
 //
-// Of admission there are webhooks, namespaces, and the protection and size of PersistentVolumeClaims. There is no
+// Of admission there are webhooks, namespaces, and the protection and size of PersistentVolumeClaims. A pod is refused,
+// as not modelled, in a namespace with a ResourceQuota or a LimitRange, which would count or change it. There is no
 // controller but the garbage collector: no scheduler, no kubelet.
 //
 // # kubectl
@@ -251,5 +257,6 @@
 //	                   disturbance.go, judge.go with manners.go, rights.go, leaks.go, snapshot.go and variance.go;
 //	                   finding.go with timeline.go, coverage.go
 //	built-in kinds     builtin.go, deployment.go, batch.go, autoscaling.go, claim.go, disruption.go, service.go,
+//	                   platform.go: quotas, limits, network policies, bindings,
 //	                   pod.go with podspec.go; modelled.go: the fields that are modelled
 package reconciletest

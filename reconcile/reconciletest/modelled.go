@@ -124,6 +124,7 @@ var modelledNames = map[string]func(any) bool{
 	"namespaces": emptyOr(dnsLabel), "statefulsets": emptyOr(dnsLabel), "pods": warnedName, "replicasets": warnedName,
 	"deployments": warnedName,
 	"jobs":        warnedName, "cronjobs": warnedName,
+	"rolebindings": emptyOr(dnsName), // a real server lets them have a colon
 }
 
 // warnedName leaves alone what is refused by the rules of all names.
@@ -179,6 +180,14 @@ var modelledFields = map[string]modelled{
 		with("status", "observedGeneration", "disruptedPods", "disruptionsAllowed", "currentHealthy", "desiredHealthy",
 			"expectedPods").
 		with("status.conditions[]", append(slices.Clone(condition), "observedGeneration")...),
+	"resourcequotas": {"spec.hard": quotaHard},
+	"limitranges": {"spec.limits[].type": oneOf("Container"), "spec.limits[].default.cpu": limitOf,
+		"spec.limits[].default.memory": limitOf, "spec.limits[].defaultRequest.cpu": limitOf,
+		"spec.limits[].defaultRequest.memory": limitOf},
+	"networkpolicies": modelled{"spec.podSelector": anything, "spec.policyTypes[]": oneOf("Ingress", "Egress")}.
+		and("", policyRules("ingress", "from")).and("", policyRules("egress", "to")),
+	"rolebindings": modelled{}.with("roleRef", "apiGroup", "kind", "name").
+		with("subjects[]", "kind", "apiGroup", "name", "namespace"),
 	// webhookkinds.go judges these.
 	"mutatingwebhookconfigurations":   {"webhooks": anything},
 	"validatingwebhookconfigurations": {"webhooks": anything},

@@ -6,8 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-
-	rbacv1 "k8s.io/api/rbac/v1"
 )
 
 // usage is the rights that were made use of.
@@ -30,22 +28,19 @@ func (u use) String() string {
 	return text
 }
 
-// judged reports whether this server asks for such a right. A real one asks for more: for bind and escalate when a role
-// is bound or written, for impersonate, and for an update of finalizers where OwnerReferencesPermissionEnforcement is
-// on.
+// judged reports whether this server asks for such a right. A real one asks for more: for escalate when a role is
+// written, for impersonate, and for an update of finalizers where OwnerReferencesPermissionEnforcement is on.
 func (u use) judged() bool {
-	verbs := []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "*"}
+	verbs := []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "bind", "*"}
 	return slices.Contains(verbs, u.verb) && !strings.HasSuffix(u.resource, "/finalizers")
 }
 
-// rule is the rule that a role needs for it.
-func (u use) rule() rbacv1.PolicyRule {
-	return rbacv1.PolicyRule{Verbs: []string{u.verb}, APIGroups: []string{u.group}, Resources: []string{u.resource}}
-}
-
-// everywhere reports whether a ClusterRoleBinding is what allows a user to make use of a right.
+// everywhere reports whether a ClusterRoleBinding is what allows a user to make use of a right, if only for objects of
+// certain names.
 func (a *access) everywhere(user string, u use) bool {
-	return a.allows(user, "", u.rule())
+	return slices.ContainsFunc(a.granted(user), func(granted use) bool {
+		return granted.namespace == "" && usage{u: true}.covers(granted)
+	})
 }
 
 // granted returns the rights that the roles grant to a user, one for each verb of each resource of each rule.

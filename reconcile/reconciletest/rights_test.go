@@ -45,6 +45,14 @@ rules:
 - {apiGroups: [batch], resources: [jobs], verbs: [create]}
 `, used.manifest(func(u use) bool { return a.everywhere(user, u) }))
 
+	named := &access{roles: map[[2]string][]rbacv1.PolicyRule{{"", "binder"}: {{Verbs: []string{"bind"},
+		APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}, ResourceNames: []string{"view"}}}},
+		bindings: []binding{{user: user, role: [2]string{"", "binder"}}}}
+	bind := use{"a", rbacv1.GroupName, "clusterroles", "bind"}
+	require.True(t, bind.judged())
+	require.True(t, named.everywhere(user, bind), "for one name, in all namespaces")
+	require.False(t, named.everywhere(user, use{"a", rbacv1.GroupName, "roles", "bind"}))
+
 	var unused []string
 	for _, g := range granted {
 		if !used.covers(g) {

@@ -69,6 +69,12 @@ func (s *Server) insert(c *call, o object) error {
 	if err := c.resource.refuse(o); err != nil {
 		return err
 	}
+	if err := s.constrained(c); err != nil {
+		return err
+	}
+	if err := c.mayBind(o, nil); err != nil {
+		return err
+	}
 	if o.GetName() == "" && o.GetGenerateName() != "" {
 		o.SetName(s.generateName(o.GetGenerateName()))
 	}
@@ -332,6 +338,9 @@ func (s *Server) replace(c *call, live, o object) (object, error) {
 		return nil, err
 	}
 	if err := c.resource.refuse(o); err != nil {
+		return nil, err
+	}
+	if err := c.mayBind(o, live); err != nil {
 		return nil, err
 	}
 	o.SetResourceVersion(live.GetResourceVersion())
