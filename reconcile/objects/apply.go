@@ -108,7 +108,7 @@ func sameJSON(a, b any) (bool, error) {
 	return bytes.Equal(left, right), err
 }
 
-// nameOf returns the key of an apply configuration: of a generated one, or of an unstructured object.
+// nameOf returns the kind and the key of an apply configuration: of a generated one, or of an unstructured object.
 func nameOf(config any) string {
 	deref := func(s *string) string {
 		if s == nil {
@@ -116,6 +116,7 @@ func nameOf(config any) string {
 		}
 		return *s
 	}
+	var kind string
 	var key informer.Key
 	switch c := config.(type) {
 	case interface{ GetName() *string }:
@@ -123,12 +124,15 @@ func nameOf(config any) string {
 		if c, ok := config.(interface{ GetNamespace() *string }); ok {
 			key.Namespace = deref(c.GetNamespace())
 		}
-	case metav1.Object:
-		key = informer.Key{Namespace: c.GetNamespace(), Name: c.GetName()}
+		if c, ok := config.(interface{ GetKind() *string }); ok {
+			kind = deref(c.GetKind())
+		}
+	case informer.Object:
+		kind, key = c.GetObjectKind().GroupVersionKind().Kind, informer.KeyOf(c)
 	default:
 		return fmt.Sprintf("a %T", config)
 	}
-	return key.String()
+	return strings.TrimSpace(kind + " " + key.String())
 }
 
 // ApplyConflictError says that nothing was applied, because other managers have set some of the fields to other values.

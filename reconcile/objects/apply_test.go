@@ -63,7 +63,7 @@ func TestAnApplyConflictNamesFieldsAndManagers(t *testing.T) {
 	require.ErrorAs(t, err, &conflict)
 	require.Equal(t, []objects.FieldConflict{{".data.key", "kubectl"}, {".data.other", `say "hi"`},
 		{".data.odd", "disagreement"}}, conflict.Conflicts)
-	require.EqualError(t, err, `apply default/a as me: .data.key is managed by kubectl, .data.other is managed by `+
+	require.EqualError(t, err, `apply ConfigMap default/a as me: .data.key is managed by kubectl, .data.other is managed by `+
 		`say "hi", .data.odd is managed by disagreement`)
 	require.True(t, apierrors.IsConflict(err))
 }
@@ -76,7 +76,7 @@ func TestAConflictOfVersionsIsNoConflictOfFields(t *testing.T) {
 		server := &applies{t: t, err: failure}
 		_, err := objects.Apply(testCtx(t), server.Apply, config("v"), asMe)
 		require.ErrorIs(t, err, failure)
-		require.ErrorContains(t, err, "apply default/a as me: ")
+		require.ErrorContains(t, err, "apply ConfigMap default/a as me: ")
 		var conflict *objects.ApplyConflictError
 		require.False(t, errors.As(err, &conflict))
 	}

@@ -529,7 +529,7 @@ func TestApplyOnAServer(t *testing.T) {
 	var conflict *objects.ApplyConflictError
 	require.ErrorAs(t, err, &conflict)
 	require.Equal(t, []objects.FieldConflict{{Field: ".data.ours", Manager: "somebody"}}, conflict.Conflicts)
-	require.EqualError(t, err, "apply "+s.namespace+"/a as me: .data.ours is managed by somebody")
+	require.EqualError(t, err, "apply ConfigMap "+s.namespace+"/a as me: .data.ours is managed by somebody")
 
 	forced, err := objects.Apply(ctx, maps.Apply, config(map[string]string{"ours": "1"}),
 		metav1.ApplyOptions{FieldManager: "me", Force: true})

@@ -100,7 +100,7 @@ func TestDriftComparesOneState(t *testing.T) {
 	require.Equal(t, int64(22), found[0].Is)
 	require.Equal(t, 3, writes)
 	_, err = objects.Drift(ctx, deployments, busy(9), web(), asMe)
-	require.ErrorContains(t, err, "compare default/web: the object changed 5 times while it was read")
+	require.ErrorContains(t, err, "compare Deployment default/web: the object changed 5 times while it was read")
 	_, err = objects.Drift(ctx, deployments, deployments.Apply, appsv1ac.Deployment("", "default"), asMe)
 	require.ErrorContains(t, err, "metadata.name is empty")
 }
