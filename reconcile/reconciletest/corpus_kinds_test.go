@@ -267,15 +267,15 @@ var kindsCorpus = []conversation{
 		apply("pdb/e?fieldManager=me", `"spec":{"minAvailable":1}`), del("pdb/a", ``)}},
 
 	{"ResourceQuota", []step{
-		post("quotas", "a", `"spec":{"hard":{"pods":"3","requests.cpu":"1500m","memory":1073741824,"limits.cpu":"2"}},`+
-			`"status":{"hard":{"pods":"9"}}`), post("quotas", "b", `"spec":{"hard":{"cpu":"0.00001","memory":"1Gi"}}`),
+		post("quotas", "a", `"spec":{"hard":{"pods":"3","requests.cpu":"1500m","memory":1073741824,"limits.cpu":"2"}}`),
+		post("quotas", "b", `"spec":{"hard":{"cpu":"0.00001","memory":"1Gi"}}`),
 		post("quotas", "c", `"spec":{"hard":{"pods":"1.5"}}`), post("quotas", "c", `"spec":{"hard":{"memory":"-1"}}`),
 		post("quotas", "c", `"spec":{"hard":{"memory":"much"}}`), post("quotas", "D_d", `"spec":{}`),
 		post("quotas", "e", ``), put("quotas/f", `"spec":{"hard":{"pods":"3"}}`),
 		apply("quotas/g?fieldManager=me", `"spec":{"hard":{"pods":"3"}}`),
 		apply("quotas/g?fieldManager=you", `"spec":{"hard":{"cpu":"3"}}`),
 		apply("quotas/g?fieldManager=me", `"spec":{"hard":{"memory":"3Gi"}}`),
-		merge("quotas/a", `{"spec":{"hard":{"pods":null,"cpu":"2"}},"status":{"hard":{"pods":"1"}}}`),
+		merge("quotas/a", `{"spec":{"hard":{"pods":null,"cpu":"2"}}}`),
 		put("quotas/a", `"spec":{"hard":{"pods":"4"}}`), get("quotas/a"), get("quotas"), get("quotas/a/status"),
 		get("quotas?fieldSelector=spec.hard%3Dx"), del("quotas/a?dryRun=All", ``), del("quotas/a", ``),
 		del("quotas", ``)}},
