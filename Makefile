@@ -114,7 +114,7 @@ VERSIONS ?= 1.33 1.34 1.35 1.36 1.37
 # the server in memory, which models the newest version, with a real one.
 MODEL = ^(TestConformance|TestRecordAnswers|TestRulesAsOnARealServer|TestRulesThatARealServerDoesNotAccept)$$
 CLUSTERED = grep -lE --include='*_test.go' -r 'cluster\.(Shared|New|Start|Assets)\('
-ON_CLUSTER = informer leaderelection reconcile examples/hello examples/loop examples/cronbackup
+ON_CLUSTER = informer leaderelection reconcile examples/hello examples/loop examples/cronbackup examples/tenant
 
 .PHONY: versions
 versions: ## the tests against a control plane, and the demo, on each of VERSIONS; builds each at first, 10 minutes

@@ -14,6 +14,7 @@ import (
 var generatedBy = map[string]struct{ module, types, manifests string }{
 	"cronbackup": {".", "./examples/cronbackup/api/...", "examples/cronbackup/deploy"},
 	"etcd":       {"examples/etcd", "./api/...", "examples/etcd/deploy"},
+	"tenant":     {".", "./examples/tenant/api/...", "examples/tenant/deploy"},
 }
 
 // TestTheManifestsAreWhatTheTypesSay makes the CustomResourceDefinitions and the methods of the examples' types anew.

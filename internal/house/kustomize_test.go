@@ -15,7 +15,7 @@ func TestKustomizeBuildsTheDeployFolders(t *testing.T) {
 	kustomize := strings.TrimSpace(run(t, root, nil, "go", "tool", "-modfile="+tools, "-n", "kustomize"))
 	files, err := filepath.Glob(filepath.Join(root, "examples/*/deploy/kustomization.yaml"))
 	require.NoError(t, err)
-	require.Len(t, files, 5)
+	require.Len(t, files, 6)
 	for _, file := range files {
 		built := run(t, filepath.Dir(file), nil, kustomize, "build")
 		for _, kind := range []string{"Namespace", "ServiceAccount", "Deployment"} {
