@@ -1,7 +1,6 @@
 package informer
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -28,11 +27,9 @@ type Group struct {
 	wrong  []error
 }
 
-// AnyInformer is a [SharedIndexInformer] for any type of objects.
+// AnyInformer is what a [SharedIndexInformer] says of its cache, whatever the type of the objects.
 type AnyInformer interface {
 	Name() string
-	Run(ctx context.Context) error
-	WaitForSync(ctx context.Context) error
 	Len() int
 	ResourceVersion(namespace string) string
 	Health() Health
@@ -82,9 +79,7 @@ func IndexIn[V comparable, T any](g *Group, cache *SharedIndexInformer[T], fn fu
 // Err returns an error that names everything that is wrong, or nil.
 func (g *Group) Err() error { return errors.Join(g.wrong...) }
 
-// Informers returns the caches of the group, for what is done with each of them:
+// Informers returns the caches of the group, for what shows them all:
 //
-//	for _, cache := range group.Informers() {
-//		collector.Informer(cache)
-//	}
+//	collector.Informer(group.Informers()...)
 func (g *Group) Informers() []AnyInformer { return g.caches }

@@ -90,9 +90,7 @@ func run(ctx context.Context, base *rest.Config, o options) error {
 	}
 	collector := metrics.New(metrics.Options{})
 	collector.Elector(name, elector.Stats)
-	for _, cache := range group.Informers() {
-		collector.Informer(cache)
-	}
+	collector.Informer(group.Informers()...)
 
 	r := &reconciler{o, backups, cronJobs, cleanups, recorder}
 	c, err := reconcile.NewController(name, r, reconcile.Options{Workers: 8, Metrics: collector, Invalid: r.invalid})

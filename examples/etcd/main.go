@@ -86,9 +86,7 @@ func run(ctx context.Context, base *rest.Config, o options) error {
 	if err := r.caches(group, cfg); err != nil {
 		return err
 	}
-	for _, cache := range group.Informers() {
-		collector.Informer(cache)
-	}
+	collector.Informer(group.Informers()...)
 	controllers, err := r.controllers(collector)
 	if err != nil {
 		return err

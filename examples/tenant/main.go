@@ -68,9 +68,7 @@ func run(ctx context.Context, base *rest.Config, o options) error {
 	}
 	collector := metrics.New(metrics.Options{})
 	collector.Elector(name, elector.Stats)
-	for _, cache := range group.Informers() {
-		collector.Informer(cache)
-	}
+	collector.Informer(group.Informers()...)
 	c, err := reconcile.NewController(name, r, reconcile.Options{Workers: 8, Metrics: collector})
 	if err != nil {
 		return err

@@ -100,12 +100,7 @@ type elector struct {
 
 // Informer is what a Collector reads of an informer; *informer.SharedIndexInformer is one for every type of object, and
 // *reconcile.Dynamic stands for all of its informers, which come and go.
-type Informer interface {
-	Name() string
-	Len() int
-	Health() informer.Health
-	ResourceVersion(namespace string) string
-}
+type Informer = informer.AnyInformer
 
 // Registration is what a Collector reads of a handler; *informer.Registration is one.
 type Registration interface {
