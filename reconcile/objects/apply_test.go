@@ -63,8 +63,8 @@ func TestAnApplyConflictNamesFieldsAndManagers(t *testing.T) {
 	require.ErrorAs(t, err, &conflict)
 	require.Equal(t, []objects.FieldConflict{{".data.key", "kubectl"}, {".data.other", `say "hi"`},
 		{".data.odd", "disagreement"}}, conflict.Conflicts)
-	require.EqualError(t, err, `apply ConfigMap default/a as me: .data.key is managed by kubectl, .data.other is managed by `+
-		`say "hi", .data.odd is managed by disagreement`)
+	require.EqualError(t, err, `apply ConfigMap default/a as me: .data.key is managed by kubectl, .data.other is `+
+		`managed by say "hi", .data.odd is managed by disagreement`)
 	require.True(t, apierrors.IsConflict(err))
 }
 

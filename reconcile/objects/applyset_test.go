@@ -218,7 +218,8 @@ func TestASetDeletesInOrder(t *testing.T) {
 	for _, name := range []string{"c", "a", "d", "b"} {
 		going := owned(owner, nil)
 		going.Name, going.DeletionTimestamp = name, new(metav1.Now())
-		going.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "me", Operation: metav1.ManagedFieldsOperationApply}}
+		going.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "me",
+			Operation: metav1.ManagedFieldsOperationApply}}
 		seen = append(seen, going)
 	}
 	outcomes, err := objects.ApplySet(testCtx(t), owner, forced,

@@ -30,7 +30,7 @@ var (
 
 // constrained refuses a new pod in a namespace that has a quota or limits: a real server would count it, or give it
 // requests.
-func (s *Server) constrained(c *call) error {
+func (c *call) constrained(s *Server) error {
 	if c.resource.GroupVersionResource != pods {
 		return nil
 	}

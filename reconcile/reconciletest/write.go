@@ -69,7 +69,7 @@ func (s *Server) insert(c *call, o object) error {
 	if err := c.resource.refuse(o); err != nil {
 		return err
 	}
-	if err := s.constrained(c); err != nil {
+	if err := c.constrained(s); err != nil {
 		return err
 	}
 	if err := c.mayBind(o, nil); err != nil {
