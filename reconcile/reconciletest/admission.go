@@ -73,6 +73,10 @@ func (a *admission) hooks(configurations schema.GroupVersionResource) (all []hoo
 			all = append(all, hook{h, o.GetName()})
 		}
 	}
+	if a.server.fork != nil {
+		a.server.fork.unasked(a, all)
+		return nil
+	}
 	return all
 }
 
@@ -281,7 +285,7 @@ func (a *admission) inNamespace(h hook) (bool, error) {
 		if a.resource.GroupVersionResource == namespaces {
 			name = a.Name
 		}
-		namespace = a.server.lookup(a.server.resources[namespaces], types.NamespacedName{Name: name})
+		namespace = a.server.lookup(a.server.resources.of(namespaces), types.NamespacedName{Name: name})
 		if namespace == nil {
 			return false, apierrors.NewNotFound(namespaces.GroupResource(), name)
 		}

@@ -60,8 +60,8 @@ func (l *Link) proxy(handler http.Handler, r Request, req *http.Request) (*http.
 
 // versions returns the versions of all groups, those of handlers included.
 func (s *Server) versions() map[string][]string {
-	all := make(map[schema.GroupVersionResource]*Resource, len(s.resources)+len(s.aggregated))
-	for gvr, r := range s.resources {
+	all := make(map[schema.GroupVersionResource]*Resource, len(s.resources.all())+len(s.aggregated))
+	for gvr, r := range s.resources.all() {
 		all[gvr] = r
 	}
 	for gv := range s.aggregated {

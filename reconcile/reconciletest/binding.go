@@ -56,7 +56,10 @@ func (c *call) bind(s *Server) (*http.Response, error) {
 			return nil, err
 		}
 		if !c.DryRun {
-			_, err = s.store.write(c.resource.GroupResource(), c.key(), live, bound)
+			var written object
+			if written, err = s.store.write(c.resource.GroupResource(), c.key(), live, bound); err == nil {
+				s.fork.wrote(c, live, written, false)
+			}
 		}
 		switch {
 		case errors.Is(err, errRaced):

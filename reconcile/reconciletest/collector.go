@@ -95,6 +95,10 @@ func (i item) deleting() bool            { return i.GetDeletionTimestamp() != ni
 // pass looks at every object once. What it writes is the reason for another pass. So is what was refused, such as by a
 // webhook that is down, some time later: each time after twice as long as before.
 func (c *collector) pass() {
+	if !c.server.fork.isLooked() {
+		c.schedule(&c.again, c.after)
+		return
+	}
 	c.refused = false
 	c.collectAll()
 	if !c.refused {
@@ -120,6 +124,7 @@ func (c *collector) collectAll() {
 			return
 		}
 		switch namespace, ok := i.object.(*corev1.Namespace); {
+		case c.server.fork.leaves(i):
 		case ok && i.deleting():
 			c.finishNamespace(namespace, items)
 		case i.deleting() && i.has(metav1.FinalizerOrphanDependents):
@@ -191,7 +196,7 @@ func (c *collector) collect(i item, hasDependents bool) {
 // owner finds the object that a reference is to, if there is one. It is looked for in the namespace of the dependent,
 // or in none.
 func (c *collector) owner(dependent item, ref metav1.OwnerReference) (owner item, known bool) {
-	for _, r := range c.server.resources {
+	for _, r := range c.server.resources.all() {
 		if r.Kind != ref.Kind || r.GroupVersion().String() != ref.APIVersion {
 			continue
 		}
@@ -205,7 +210,8 @@ func (c *collector) owner(dependent item, ref metav1.OwnerReference) (owner item
 		if o := c.server.lookup(r, key); o != nil && o.GetUID() == ref.UID {
 			return item{o, r}, true
 		}
-		return item{}, true
+		// What a fork has not read may be there.
+		return item{}, !c.server.fork.knowsNot(r.GroupResource(), key.Namespace)
 	}
 	return item{}, false
 }
@@ -247,7 +253,7 @@ func (c *collector) finishNamespace(namespace *corev1.Namespace, items []item) {
 			}
 		}
 	}
-	r := c.server.resources[namespaces]
+	r := c.server.resources.of(namespaces)
 	switch {
 	case !empty:
 	case len(namespace.Finalizers) == 0:

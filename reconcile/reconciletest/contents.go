@@ -88,7 +88,7 @@ func findResource(s *Server, name string) (*Resource, error) {
 			found = append(found, r)
 		}
 	}
-	for gvr, r := range s.resources {
+	for gvr, r := range s.resources.all() {
 		if name == gvr.Resource+"."+gvr.Version+"."+gvr.Group {
 			return r, nil
 		}

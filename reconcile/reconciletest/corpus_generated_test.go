@@ -160,7 +160,7 @@ type generator struct {
 
 func newGenerator(s *Server, kind generatedKind, random *rand.Rand) *generator {
 	g := &generator{Rand: random, server: s, kind: kind}
-	for gvr, r := range s.resources {
+	for gvr, r := range s.resources.all() {
 		if gvr.Resource == kind.resource {
 			g.r = r
 		}

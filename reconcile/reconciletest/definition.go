@@ -198,32 +198,43 @@ func define(s *Server, rules RuleCompiler, types managedfields.TypeConverter) er
 		if err := createDefinition(s, d); err != nil {
 			return fmt.Errorf("CustomResourceDefinition %s: %w", d.Metadata.Name, err)
 		}
-		if len(d.Spec.Versions) == 1 {
-			continue
-		}
-		f := &family{server: s, definition: keyOfDefinition(d), versions: map[string]*Resource{},
-			cache: map[view]object{}}
-		for _, other := range s.resources {
+		var served []*Resource
+		for _, other := range s.resources.all() {
 			if other.of == d {
-				f.versions[other.Version] = other
+				served = append(served, other)
 			}
 		}
-		for _, other := range d.unserved {
-			if err := other.compileRules(rules); err != nil {
-				return err
-			}
-			f.versions[other.Version] = &other
+		if err := join(s, d, served, rules, types); err != nil {
+			return err
 		}
-		if len(f.versions) != len(d.Spec.Versions) {
-			return fmt.Errorf("CustomResourceDefinition %s: the server needs all of its versions", d.Metadata.Name)
+	}
+	return nil
+}
+
+// join makes the versions of a definition one family, if there are several.
+func join(s *Server, d *definition, served []*Resource, rules RuleCompiler, types managedfields.TypeConverter) error {
+	if len(d.Spec.Versions) == 1 {
+		return nil
+	}
+	f := &family{server: s, definition: keyOfDefinition(d), versions: map[string]*Resource{}, cache: map[view]object{}}
+	for _, version := range served {
+		f.versions[version.Version] = version
+	}
+	for _, version := range d.unserved {
+		if err := version.compileRules(rules); err != nil {
+			return err
 		}
-		for _, other := range f.versions {
-			other.family = f
-		}
-		for _, other := range f.versions { // once more, with the others
-			if err := other.manageFields(types); err != nil {
-				return err
-			}
+		f.versions[version.Version] = &version
+	}
+	if len(f.versions) != len(d.Spec.Versions) {
+		return fmt.Errorf("CustomResourceDefinition %s: the server needs all of its versions", d.Metadata.Name)
+	}
+	for _, version := range f.versions {
+		version.family = f
+	}
+	for _, version := range f.versions { // once more, with the others
+		if err := version.manageFields(types); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -240,6 +251,16 @@ func createDefinition(s *Server, d *definition) error {
 	u.SetUID(s.newUID())
 	u.SetCreationTimestamp(metav1.NewTime(now()))
 	u.SetGeneration(1)
+	establish(u, d.storage())
+	if _, err := pruneMetadata(u); err != nil {
+		return err
+	}
+	_, err := s.store.write(definitions.GroupResource(), keyOf(u), nil, u)
+	return err
+}
+
+// establish gives a new definition the status that it has once its names are accepted.
+func establish(u *unstructured.Unstructured, storage string) {
 	names, _, _ := unstructured.NestedMap(u.Object, "spec", "names")
 	var conditions []any
 	for _, one := range [][3]string{{"NamesAccepted", "NoConflicts", "no conflicts found"},
@@ -248,10 +269,5 @@ func createDefinition(s *Server, d *definition) error {
 			"message": one[2], "lastTransitionTime": now().Format("2006-01-02T15:04:05Z")})
 	}
 	u.Object["status"] = map[string]any{"acceptedNames": names, "conditions": conditions,
-		"storedVersions": []any{d.storage()}}
-	if _, err := pruneMetadata(u); err != nil {
-		return err
-	}
-	_, err := s.store.write(definitions.GroupResource(), keyOf(u), nil, u)
-	return err
+		"storedVersions": []any{storage}}
 }

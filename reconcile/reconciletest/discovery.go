@@ -88,7 +88,7 @@ func (s *Server) group(name string) metav1.APIGroup {
 func (s *Server) resourceList(gv schema.GroupVersion) (*http.Response, bool) {
 	list := &metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
 		GroupVersion: gv.String(), APIResources: []metav1.APIResource{}}
-	for _, r := range s.resources {
+	for _, r := range s.resources.all() {
 		if r.GroupVersion() == gv {
 			list.APIResources = append(list.APIResources, r.discovered()...)
 		}

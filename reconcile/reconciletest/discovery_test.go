@@ -40,7 +40,7 @@ func discovered(t *testing.T, config *rest.Config, s *Server) map[string]metav1.
 	client, err := discovery.NewDiscoveryClientForConfig(config)
 	require.NoError(t, err)
 	all := make(map[string]metav1.APIResource)
-	for gvr := range s.resources {
+	for gvr := range s.resources.all() {
 		data, err := client.RESTClient().Get().AbsPath(rootOf(gvr.GroupVersion())).Do(t.Context()).Raw()
 		require.NoError(t, err)
 		var list metav1.APIResourceList

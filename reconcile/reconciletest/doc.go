@@ -21,6 +21,7 @@
 //   - [Get] and [List]: what the server holds, for assertions, past every link
 //   - [Check] and [Scenario]: a program, run again and again with other things going wrong
 //   - [Resource] and [ReadCRDs]: custom resources that are not read from files, or have hooks in place of webhooks
+//   - [Options.Base]: a server that is a fork of another cluster
 //   - [Options.Webhooks] and [Link.Context]: where the server finds webhooks; [Server.InjectWebhooks]: their failures
 //
 // # What it promises
@@ -244,14 +245,14 @@
 // # Reading order
 //
 //	the surface        server.go (NewServer), link.go with fault.go and request.go, listen.go, contents.go (Get, List)
-//	storage            store.go: versions, history, compaction; resource.go: what tells kinds apart
+//	storage            store.go: versions, history, compaction; resource.go: what tells kinds apart; resources.go
 //	a request          serve.go, codec.go, errors.go, deadline.go; strict.go: unknown and repeated fields
 //	reading            list.go, watch.go
 //	writing            write.go, patch.go with managers.go, delete.go, scale.go, binding.go
 //	custom resources   manifest.go, crd.go with definition.go, schema.go, rules.go; versions.go with conversion.go
 //	webhooks           webhookkinds.go, admission.go, webhook.go with host.go
 //	around requests    rbac.go: rights; collector.go: garbage collection; discovery.go with openapi.go;
-//	                   aggregated.go: groups that handlers serve
+//	                   aggregated.go: groups that handlers serve; fork.go: the cluster below
 //	Check              check.go with pairs.go, scenario.go with step.go and off.go; run.go with steps.go, process.go
 //	                   and gate.go;
 //	                   disturbance.go, judge.go with manners.go, rights.go, leaks.go, snapshot.go and variance.go;

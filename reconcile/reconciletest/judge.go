@@ -241,7 +241,7 @@ func (r *run) delay(p *process, resource string, d time.Duration) {
 
 // touch annotates the object of a request, as a third party does.
 func (r *run) touch(req Request) {
-	res := r.server.resources[req.Resource]
+	res := r.server.resources.of(req.Resource)
 	if res == nil || req.Name == "" {
 		return
 	}

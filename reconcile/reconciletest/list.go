@@ -65,10 +65,11 @@ func (c *call) reached(cached bool) (version, compacted int64) {
 	s := c.link.server.store
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	compacted = s.compactedLocked(c.resource.GroupResource())
 	if cached {
-		return c.link.cachedLocked(), s.compacted
+		return c.link.cachedLocked(), compacted
 	}
-	return s.version, s.compacted
+	return s.version, compacted
 }
 
 // waitFor waits until the cache has reached a version, for as long as a server does.

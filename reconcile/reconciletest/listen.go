@@ -26,6 +26,10 @@ func (l *Link) Listen() *rest.Config {
 	return &rest.Config{Host: server.URL, QPS: -1}
 }
 
+// Handler serves the link to an HTTP server of the caller, which may ask for a token or a certificate. Faults that
+// break connections abort the handler.
+func (l *Link) Handler() http.Handler { return handler{l} }
+
 // handler makes a Link an HTTP handler. A fault that breaks the connection breaks this one.
 type handler struct{ *Link }
 

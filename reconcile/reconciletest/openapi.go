@@ -19,7 +19,7 @@ import (
 func (s *Server) openAPI(path []string) (*http.Response, bool) {
 	if len(path) == 0 {
 		documents := map[string]any{}
-		for gvr := range s.resources {
+		for gvr := range s.resources.all() {
 			at := rootOf(gvr.GroupVersion())
 			documents[strings.TrimPrefix(at, "/")] = map[string]any{"serverRelativeURL": "/openapi/v3" + at}
 		}
@@ -28,7 +28,7 @@ func (s *Server) openAPI(path []string) (*http.Response, bool) {
 	root := "/" + strings.Join(path, "/")
 	paths := map[string]any{}
 	schemas := map[string]any{}
-	for _, r := range s.resources {
+	for _, r := range s.resources.all() {
 		if rootOf(r.GroupVersion()) != root {
 			continue
 		}

@@ -53,6 +53,9 @@ type Resource struct {
 	deprecated string
 	// family is what all versions of the kind share; nil: there is one version.
 	family *family
+	// inexact says what the server does not do of what the base of a fork does with the resource; empty: nothing is
+	// known of such.
+	inexact string
 	// guard refuses a write that is not modelled, and puts right what clients may not set; o is nil for a deletion, old
 	// for a creation. Nil: it has nothing to say.
 	guard func(o, old *unstructured.Unstructured) error

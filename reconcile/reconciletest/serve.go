@@ -50,6 +50,9 @@ func (s *Server) dispatch(l *Link, r Request, req *http.Request) (*http.Response
 	if handler := s.aggregated.of(r); handler != nil {
 		return l.proxy(handler, r, req)
 	}
+	if r.Path != "" && s.fork != nil {
+		return s.fork.base.Document(req)
+	}
 	if r.Path != "" {
 		if resp, ok := s.serveDocument(r.Path); ok {
 			return resp, nil
@@ -62,8 +65,13 @@ func (s *Server) dispatch(l *Link, r Request, req *http.Request) (*http.Response
 	if r.Verb == "create" && r.Resource == accessReviews {
 		return s.reviewAccess(l, req)
 	}
+	if s.fork != nil {
+		if err := s.fork.prepare(req.Context(), r); err != nil {
+			return nil, err
+		}
+	}
 	c := &call{Request: r, ctx: req.Context(), link: l, query: req.URL.Query(), userAgent: req.UserAgent()}
-	c.resource = s.resources[r.Resource]
+	c.resource = s.resources.of(r.Resource)
 	if c.resource == nil {
 		return nil, notModelled("the resource %s; if it is a custom resource, name its definition in Options.CRDs; "+
 			"if it is one of Kubernetes, %s", r.Resource, otherKinds)

@@ -62,6 +62,9 @@ type Options struct {
 	Seed uint64
 	// Namespaces exist from the beginning. Nil: default.
 	Namespaces []string
+	// Base is a cluster that the server is a fork of: see [Base]. Nil: the server begins empty. The namespaces are then
+	// those of the base, unless Namespaces names some.
+	Base Base
 	// CollectAfter is how long the garbage collector waits after a write before it acts on it. Zero: 10 ms.
 	CollectAfter time.Duration
 }
@@ -72,11 +75,12 @@ type Options struct {
 type Server struct {
 	t          testing.TB // of a server of a program: a program
 	store      *store
-	resources  map[schema.GroupVersionResource]*Resource
+	resources  resources
 	codecs     serializer.CodecFactory
 	scale      *Resource // of the subresources of that name
 	aggregated aggregated
 	collector  *collector
+	fork       *fork   // nil: there is no base
 	access     *access // nil: every user may do everything
 	direct     *Link
 	webhooks   map[string]http.Handler
@@ -115,8 +119,7 @@ func NewServer(t testing.TB, o Options) *Server {
 // The server keeps every version of every object, so its memory grows with each write.
 func Start(o Options) (*Server, error) {
 	s := &Server{
-		t: program{}, store: newStore(), resources: make(map[schema.GroupVersionResource]*Resource),
-		codecs: serializer.NewCodecFactory(scheme.Scheme),
+		t: program{}, store: newStore(), codecs: serializer.NewCodecFactory(scheme.Scheme),
 		random: rand.New(rand.NewPCG(o.Seed, 0)), aggregated: maps.Clone(o.Aggregated),
 		webhooks: o.Webhooks,
 	}
@@ -144,13 +147,16 @@ func Start(o Options) (*Server, error) {
 	if err := define(s, o.Rules, types); err != nil {
 		return nil, fmt.Errorf("custom resources: %w", err)
 	}
-	if err := s.aggregated.validate(s.resources); err != nil {
+	if err := s.aggregated.validate(s.resources.all()); err != nil {
 		return nil, err
 	}
 	if s.scale, err = newScaleResource(); err != nil {
 		return nil, fmt.Errorf("scale: %w", err)
 	}
-	if o.Namespaces == nil {
+	if o.Base != nil {
+		s.fork = newFork(s, o.Base, o.Rules, types)
+	}
+	if o.Namespaces == nil && o.Base == nil {
 		o.Namespaces = []string{metav1.NamespaceDefault}
 	}
 	for _, name := range o.Namespaces {
@@ -214,10 +220,10 @@ func (s *Server) add(r *Resource, rules RuleCompiler, types managedfields.TypeCo
 	case r.custom() && ofKubernetes(r.Group):
 		return fmt.Errorf("the resource %s is one of Kubernetes itself and no custom resource, by its group %q: %s",
 			r.GroupVersionResource, r.Group, otherKinds)
-	case s.resources[r.GroupVersionResource] != nil:
+	case s.resources.of(r.GroupVersionResource) != nil:
 		return fmt.Errorf("the resource %s is there twice", r.GroupVersionResource)
 	}
-	for _, other := range s.resources {
+	for _, other := range s.resources.all() {
 		if other.custom() && other.GroupResource() == r.GroupResource() && (r.of == nil || r.of != other.of) {
 			return fmt.Errorf("the resource %s is there in two versions that no definition joins: read both from one "+
 				"CustomResourceDefinition, with Options.CRDs or ReadCRDs", r.GroupResource())
@@ -234,13 +240,13 @@ func install(s *Server, r *Resource, rules RuleCompiler, types managedfields.Typ
 	if err := r.manageFields(types); err != nil {
 		return fmt.Errorf("resource %s: %w", r.GroupVersionResource, err)
 	}
-	s.resources[r.GroupVersionResource] = r
+	s.resources.add(r)
 	return nil
 }
 
 // orderedResources returns the resources in a fixed order.
 func orderedResources(s *Server) []*Resource {
-	return slices.SortedFunc(maps.Values(s.resources), func(a, b *Resource) int {
+	return slices.SortedFunc(maps.Values(s.resources.all()), func(a, b *Resource) int {
 		return strings.Compare(a.GroupVersionResource.String(), b.GroupVersionResource.String())
 	})
 }

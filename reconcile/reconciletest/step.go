@@ -181,7 +181,7 @@ func parseManifest(s *Server, document string) (*Resource, *unstructured.Unstruc
 	if err := o.UnmarshalJSON(data); err != nil {
 		return nil, nil, err
 	}
-	for _, r := range s.resources {
+	for _, r := range s.resources.all() {
 		if r.gvk() != o.GroupVersionKind() {
 			continue
 		}

@@ -1,6 +1,7 @@
 package reconciletest
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"sort"
@@ -38,6 +39,9 @@ type store struct {
 	compacted int64
 	objects   map[schema.GroupResource]map[types.NamespacedName][]revision
 	events    []event
+	// Guarded by mu: of the resources that came from the base of a fork, the version at which they came. Nothing of
+	// them can be read as it was before.
+	floors map[schema.GroupResource]int64
 	// Guarded by mu. Each change closes it and puts a new one in its place; so does whatever else a watch should have a
 	// look at.
 	changed chan struct{}
@@ -47,7 +51,8 @@ type store struct {
 	stopped bool
 }
 
-// revision is an object from one version on until its next; nil: there is none.
+// revision is an object from one version on until its next; nil: there is none. One that came from the base of a fork
+// has the version 0.
 type revision struct {
 	version int64
 	object  object
@@ -66,8 +71,65 @@ func newStore() *store {
 	return &store{
 		version: firstVersion, compacted: firstVersion,
 		objects: make(map[schema.GroupResource]map[types.NamespacedName][]revision),
+		floors:  make(map[schema.GroupResource]int64),
 		changed: make(chan struct{}),
 	}
+}
+
+// seed puts objects into the store as they are, with their resourceVersions, as what a resource held at a version of
+// the base of a fork. What is there already stays.
+func (s *store) seed(resource schema.GroupResource, objects []object, version int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version = max(s.version, version)
+	s.floors[resource] = s.version
+	if s.objects[resource] == nil {
+		s.objects[resource] = make(map[types.NamespacedName][]revision, len(objects))
+	}
+	for _, o := range objects {
+		if key := keyOf(o); len(s.objects[resource][key]) == 0 {
+			s.objects[resource][key] = []revision{{object: o}}
+		}
+	}
+	s.wakeLocked()
+}
+
+// seeded reports whether an object is as it came from the base of a fork.
+func (s *store) seeded(resource schema.GroupResource, key types.NamespacedName) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	revisions := s.objects[resource][key]
+	return len(revisions) == 1 && revisions[0].version == 0
+}
+
+// seededAfter returns the objects of a resource that came from the base of a fork and had a later resourceVersion, in
+// their order, and the version at which they came.
+func (s *store) seededAfter(resource schema.GroupResource, version int64) (later []object, floor int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	versionOf := func(o object) int64 {
+		v, _ := strconv.ParseInt(o.GetResourceVersion(), 10, 64) // 0 for what has none
+		return v
+	}
+	for _, revisions := range s.objects[resource] {
+		if first := revisions[0]; first.version == 0 && versionOf(first.object) > version {
+			later = append(later, first.object)
+		}
+	}
+	slices.SortFunc(later, func(a, b object) int { return cmp.Compare(versionOf(a), versionOf(b)) })
+	return later, s.floors[resource]
+}
+
+// floor returns the version at which a resource came from the base of a fork; 0: it did not.
+func (s *store) floor(resource schema.GroupResource) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.floors[resource]
+}
+
+// compactedLocked returns the version before which nothing of a resource can be read.
+func (s *store) compactedLocked(resource schema.GroupResource) int64 {
+	return max(s.compacted, s.floors[resource])
 }
 
 // get returns the newest version of an object, or nil.

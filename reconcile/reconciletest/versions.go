@@ -239,18 +239,20 @@ func (c *call) write(s *Server, key types.NamespacedName, was, is object, lent b
 	if c.deadline.over() {
 		return nil, errLate
 	}
+	defer s.fork.begin()()
 	written, err := s.store.writeLent(r.GroupResource(), key, was, stored, lent)
 	if err != nil {
 		return nil, err
 	}
 	s.collector.wrote(written)
+	s.fork.wrote(c, was, written, is == nil)
 	return c.show(r, written)
 }
 
 // kindsOf returns a resource of each kind, in order: that of the version in which objects are stored.
 func kindsOf(s *Server) []*Resource {
 	all := map[schema.GroupResource]*Resource{}
-	for _, r := range s.resources {
+	for _, r := range s.resources.all() {
 		if r.family != nil {
 			if of, err := r.family.now(); err == nil {
 				r = r.family.versions[of.storage()]

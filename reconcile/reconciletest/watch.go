@@ -115,6 +115,9 @@ func (s *Server) watchObjects(c *call) (*http.Response, error) {
 		w.failed = true
 	default:
 		w.next = asked
+		if err := w.sinceBase(c, asked); err != nil {
+			return nil, err
+		}
 	}
 	return answer(http.StatusOK, w.contentType(), w), nil
 }
@@ -135,6 +138,24 @@ func (w *stream) join(c *call, withObjects bool) (held []object, cached, compact
 		err = tooLarge(cached, cached-1) // the cache of the version does not come so far
 	}
 	return held, cached, compacted, err
+}
+
+// sinceBase begins a watch from a version before that at which the resource came from the base of a fork: it brings
+// what has changed between them. A client has that version from an object of the fork, so it has not seen what was
+// deleted before the fork.
+func (w *stream) sinceBase(c *call, asked int64) error {
+	changed, floor := w.server.store.seededAfter(c.resource.GroupResource(), asked)
+	if asked >= floor {
+		return nil
+	}
+	w.next = floor
+	shown, err := c.showCached(c.resource, changed)
+	for _, o := range shown {
+		if w.filter.matches(o) {
+			w.initial = append(w.initial, watch.Event{Type: watch.Modified, Object: o})
+		}
+	}
+	return err
 }
 
 // noStreaming is how a server without the feature WatchList answers a streamed list.
