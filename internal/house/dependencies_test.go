@@ -30,7 +30,7 @@ func TestDependenciesAreListed(t *testing.T) {
 	controller, tests := map[string]string{}, map[string]string{}
 	for _, p := range packages {
 		to := controller
-		if strings.HasPrefix(p, "reconcile/reconciletest") || strings.HasSuffix(p, "test") {
+		if strings.HasPrefix(p, "reconcile/reconciletest") || strings.HasSuffix(p, "test") || p == "reconcile/plan" {
 			to = tests
 		}
 		maps.Copy(to, dependencies(t, p))
@@ -48,7 +48,7 @@ func TestDependenciesAreListed(t *testing.T) {
 		modules map[string]string
 	}{
 		{"A controller: informer, workqueue, reconcile, leaderelection", controller},
-		{"In addition a test with reconcile/reconciletest or reconcile/webhook/webhooktest", tests},
+		{"In addition a test with reconcile/reconciletest or reconcile/webhook/webhooktest, and reconcile/plan", tests},
 	} {
 		fmt.Fprintf(&page, "\n## %s\n\n| module | licence |\n|---|---|\n", part.title)
 		for _, path := range slices.Sorted(maps.Keys(part.modules)) {

@@ -24,7 +24,7 @@ const (
 // packages are what users import.
 var packages = []string{"informer", "workqueue", "reconcile", "reconcile/status", "reconcile/program",
 	"reconcile/objects", "reconcile/events", "reconcile/metrics", "reconcile/rights", "reconcile/serve",
-	"reconcile/inspect", "reconcile/webhook", "reconcile/webhook/webhooktest",
+	"reconcile/inspect", "reconcile/webhook", "reconcile/webhook/webhooktest", "reconcile/plan",
 	"reconcile/reconciletest",
 	"reconcile/reconciletest/cluster", "reconcile/reconciletest/cluster/network",
 	"reconcile/reconciletest/cluster/processnode", "leaderelection"}
@@ -147,6 +147,7 @@ func TestImportsRunOneWay(t *testing.T) {
 		"reconcile/webhook": {"informer"},
 
 		"reconcile/webhook/webhooktest": {"informer"},
+		"reconcile/plan":                {"reconcile/reconciletest"},
 		// It serves controllers of every library, and is no client of itself.
 		"reconcile/reconciletest":         {},
 		"reconcile/reconciletest/cluster": {},

@@ -78,7 +78,7 @@ var guided = []string{"informer", "informer/internal/wire", "informer/internal/w
 	"reconcile/internal/keys", "reconcile/objects",
 	"reconcile/events",
 	"reconcile/rights", "reconcile/serve", "reconcile/metrics", "reconcile/inspect", "reconcile/webhook",
-	"reconcile/webhook/webhooktest", "reconcile/reconciletest",
+	"reconcile/webhook/webhooktest", "reconcile/plan", "reconcile/reconciletest",
 	"reconcile/reconciletest/cluster", "reconcile/reconciletest/cluster/network",
 	"reconcile/reconciletest/cluster/processnode", "leaderelection",
 	"internal/bench", "examples/internal/command", "examples/internal/testbed"}

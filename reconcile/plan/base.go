@@ -1,0 +1,302 @@
+package plan
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+)
+
+// pageSize is how many objects one request asks the cluster for.
+const pageSize = 500
+
+// base is the cluster below a fork. Its only requests are GETs: see get.
+type base struct {
+	*recorder // which is told of writes, and of what is approximate
+	client    *http.Client
+	root      *url.URL
+
+	mu         sync.Mutex
+	discovered map[schema.GroupVersion][]metav1.APIResource // guarded by mu
+}
+
+func newBase(cfg *rest.Config, r *recorder) (*base, error) {
+	cfg = rest.CopyConfig(cfg)
+	if cfg.UserAgent == "" {
+		cfg.UserAgent = "thermostat-plan"
+	}
+	client, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	root, _, err := rest.DefaultServerUrlFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &base{recorder: r, client: client, root: root,
+		discovered: make(map[schema.GroupVersion][]metav1.APIResource)}, nil
+}
+
+// get is the only way to the cluster, and sends nothing but GETs. An answer other than 2xx is an error.
+func (b *base) get(ctx context.Context, at string, query url.Values, accept string) (*http.Response, error) {
+	u := *b.root
+	u.Path, u.RawQuery = path.Join("/", b.root.Path, at), query.Encode()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", accept)
+	resp, err := b.client.Do(req)
+	if err != nil {
+		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("the cluster below the fork does not answer: %v", err))
+	}
+	if resp.StatusCode/100 == 2 {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err != nil {
+		return nil, err
+	}
+	var status metav1.Status
+	if json.Unmarshal(body, &status) != nil || status.Kind != "Status" {
+		return nil, apierrors.NewGenericServerResponse(resp.StatusCode, "get", schema.GroupResource{}, "",
+			strings.TrimSpace(string(body)), 0, true)
+	}
+	return nil, &apierrors.StatusError{ErrStatus: status}
+}
+
+// read decodes the answer to a GET.
+func (b *base) read(ctx context.Context, at string, query url.Values, accept string, into any) error {
+	resp, err := b.get(ctx, at, query, accept)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return json.NewDecoder(resp.Body).Decode(into)
+}
+
+func rootOf(gv schema.GroupVersion) string {
+	if gv.Group == "" {
+		return "/api/" + gv.Version
+	}
+	return "/apis/" + gv.String()
+}
+
+// pathOf returns the path of a collection.
+func pathOf(r schema.GroupVersionResource, namespace string) string {
+	at := rootOf(r.GroupVersion()) + "/"
+	if namespace != "" {
+		at += "namespaces/" + namespace + "/"
+	}
+	return at + r.Resource
+}
+
+// Resource says how the cluster serves a resource, by its discovery documents and the definition.
+func (b *base) Resource(ctx context.Context, r schema.GroupVersionResource) (reconciletest.BaseResource, error) {
+	served, err := b.discover(ctx, r.GroupVersion())
+	at := slices.IndexFunc(served, func(one metav1.APIResource) bool { return one.Name == r.Resource })
+	if apierrors.IsNotFound(err) || err == nil && at < 0 {
+		b.lacks(r)
+		return reconciletest.BaseResource{}, &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
+			Message: "the server could not find the requested resource",
+		}}
+	}
+	if err != nil {
+		return reconciletest.BaseResource{}, err
+	}
+	said := reconciletest.BaseResource{
+		Kind: served[at].Kind, ClusterScoped: !served[at].Namespaced,
+		Listed: slices.Contains(served[at].Verbs, "list"),
+		Status: slices.ContainsFunc(served, func(one metav1.APIResource) bool {
+			return one.Name == r.Resource+"/status"
+		}),
+	}
+	if scheme.Scheme.IsGroupRegistered(r.Group) {
+		return said, nil
+	}
+	var definition json.RawMessage
+	err = b.read(ctx, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"+r.Resource+"."+r.Group, nil,
+		"application/json", &definition)
+	switch {
+	case err == nil:
+		said.Definition = definition
+	case apierrors.IsForbidden(err):
+		b.forbidden("get", definitions, "")
+	case !apierrors.IsNotFound(err): // or the API is an aggregated one
+		return said, err
+	}
+	return said, nil
+}
+
+var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
+	Resource: "customresourcedefinitions"}
+
+// discover returns the resources of a version of a group.
+func (b *base) discover(ctx context.Context, gv schema.GroupVersion) ([]metav1.APIResource, error) {
+	b.mu.Lock()
+	known, ok := b.discovered[gv]
+	b.mu.Unlock()
+	if ok {
+		return known, nil
+	}
+	var list metav1.APIResourceList
+	if err := b.read(ctx, rootOf(gv), nil, "application/json", &list); err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.discovered[gv] = list.APIResources
+	return list.APIResources, nil
+}
+
+// Objects lists a resource in pages, all of which are of one version.
+func (b *base) Objects(ctx context.Context, r schema.GroupVersionResource, namespace string,
+	each func([]byte) error) (version int64, err error) {
+	query := url.Values{"limit": {strconv.Itoa(pageSize)}}
+	for {
+		var page struct {
+			Metadata metav1.ListMeta   `json:"metadata"`
+			Items    []json.RawMessage `json:"items"`
+		}
+		if err := b.read(ctx, pathOf(r, namespace), query, "application/json", &page); err != nil {
+			if apierrors.IsForbidden(err) {
+				b.forbidden("list", r, namespace)
+			}
+			return 0, err
+		}
+		for _, item := range page.Items {
+			if r.GroupResource() == leases {
+				if item, err = released(item); err != nil {
+					return 0, err
+				}
+			}
+			if err := each(item); err != nil {
+				return 0, fmt.Errorf("%s of the cluster: %w", r.Resource, err)
+			}
+		}
+		if page.Metadata.Continue != "" {
+			query.Set("continue", page.Metadata.Continue)
+			continue
+		}
+		if page.Metadata.ResourceVersion == "" { // of an aggregated API
+			return 0, nil
+		}
+		if version, err = strconv.ParseInt(page.Metadata.ResourceVersion, 10, 64); err != nil {
+			return 0, fmt.Errorf("the list of %s has a resourceVersion that is no number", r.Resource)
+		}
+		return version, nil
+	}
+}
+
+// nodeLeases is the namespace of the Leases by which nodes show that they live.
+const nodeLeases = "kube-node-lease"
+
+// released returns a Lease as client-go's elector leaves it when it stops, unless it is that of a node: on the fork the
+// program leads at once, and the one that runs in the cluster goes on.
+func released(item []byte) ([]byte, error) {
+	var lease coordinationv1.Lease
+	if err := json.Unmarshal(item, &lease); err != nil {
+		return nil, err
+	}
+	if lease.Namespace == nodeLeases {
+		return item, nil
+	}
+	now := metav1.NewMicroTime(time.Now().Truncate(time.Microsecond))
+	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = new(""), new(int32(1))
+	lease.Spec.AcquireTime, lease.Spec.RenewTime = &now, &now
+	return json.Marshal(lease)
+}
+
+// documents are the paths that are passed on to the cluster: what says which API it has. A GET of another one, such as
+// that of a proxy, may do something.
+var documents = []string{"/api", "/apis", "/openapi", "/version", "/healthz", "/livez", "/readyz", "/.well-known",
+	"/openid"}
+
+// Document passes a request for discovery on to the cluster.
+func (b *base) Document(req *http.Request) (*http.Response, error) {
+	at := path.Clean(req.URL.Path)
+	if !slices.ContainsFunc(documents, func(d string) bool { return at == d || strings.HasPrefix(at, d+"/") }) {
+		return nil, apierrors.NewGenericServerResponse(http.StatusNotImplemented, "get", schema.GroupResource{}, "",
+			"a fork of a cluster has no path "+at, 0, true)
+	}
+	accept := req.Header.Get("Accept")
+	if _, _, err := mime.ParseMediaType(accept); accept == "" || err != nil && !strings.Contains(accept, ",") {
+		accept = "application/json"
+	}
+	return b.get(req.Context(), at, req.URL.Query(), accept)
+}
+
+// contents returns the metadata of the objects of a resource in a namespace, or of all.
+func (b *base) contents(ctx context.Context, r schema.GroupVersionResource, namespace string) (
+	[]metav1.PartialObjectMetadata, error) {
+	const accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+	query := url.Values{"limit": {strconv.Itoa(pageSize)}}
+	var all []metav1.PartialObjectMetadata
+	for {
+		var page metav1.PartialObjectMetadataList
+		if err := b.read(ctx, pathOf(r, namespace), query, accept, &page); err != nil {
+			if apierrors.IsForbidden(err) {
+				b.forbidden("list", r, namespace)
+			}
+			return nil, err
+		}
+		all = append(all, page.Items...)
+		if page.Continue == "" {
+			return all, nil
+		}
+		query.Set("continue", page.Continue)
+	}
+}
+
+// resources returns what can be listed in the cluster, in the preferred version of each group.
+func (b *base) resources(ctx context.Context) (all []listed, err error) {
+	var groups metav1.APIGroupList
+	if err := b.read(ctx, "/apis", nil, "application/json", &groups); err != nil {
+		return nil, err
+	}
+	versions := []schema.GroupVersion{{Version: "v1"}}
+	for _, g := range groups.Groups {
+		versions = append(versions, schema.GroupVersion{Group: g.Name, Version: g.PreferredVersion.Version})
+	}
+	for _, gv := range versions {
+		served, err := b.discover(ctx, gv)
+		if err != nil { // such as of an aggregated API that is down
+			b.Approximate(reconciletest.Request{Verb: "list", Resource: gv.WithResource("*")},
+				fmt.Sprintf("what depends on a deleted object is not known there: %v", err))
+			continue
+		}
+		for _, one := range served {
+			if slices.Contains(one.Verbs, "list") && !strings.Contains(one.Name, "/") {
+				all = append(all, listed{gv.WithResource(one.Name), gv.WithKind(one.Kind), one.Namespaced})
+			}
+		}
+	}
+	return all, nil
+}
+
+// listed is a resource that can be listed.
+type listed struct {
+	schema.GroupVersionResource
+	kind       schema.GroupVersionKind
+	namespaced bool
+}

@@ -1,0 +1,230 @@
+package plan_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/thermostat-go/thermostat/reconcile/plan"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
+)
+
+type assertCollect = assert.CollectT
+
+func resourceOf(s string) resource.Quantity { return resource.MustParse(s) }
+
+// auditedCluster is a control plane with a second API server, whose audit log has all of its requests. The plans of a
+// test go to that one, and all else to the first.
+type auditedCluster struct {
+	*cluster.Cluster
+	reader *rest.Config // of an account that may do everything, at the second API server
+	log    string
+}
+
+// audited returns the one that all tests of the process share.
+func audited(t *testing.T) *auditedCluster {
+	c := shared(t)
+	require.NotNil(t, c, "it could not be started for another test")
+	return c
+}
+
+var started struct {
+	sync.Once
+	c *auditedCluster
+}
+
+func shared(t *testing.T) *auditedCluster {
+	started.Do(func() { started.c = startAudited(t) })
+	return started.c
+}
+
+func startAudited(t *testing.T) *auditedCluster {
+	c := &auditedCluster{Cluster: cluster.Shared(t)}
+	dir, err := os.MkdirTemp("", "audit-")
+	require.NoError(t, err)
+	c.log = filepath.Join(dir, "audit.log")
+	policy := filepath.Join(dir, "policy.yaml")
+	require.NoError(t, os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\n"+
+		"omitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"), 0o600))
+	port := freePort(t)
+	binaries, err := cluster.Assets(t.Context())
+	require.NoError(t, err)
+	in := func(path ...string) string { return filepath.Join(append([]string{c.Dir()}, path...)...) }
+	_, err = c.Run(t.Context(), cluster.Command{Name: "audited", Path: filepath.Join(binaries, "kube-apiserver"),
+		Args: []string{
+			"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
+			"--etcd-servers=unix://" + in("etcd", "client"),
+			"--tls-cert-file=" + in("pki", "apiserver.crt"), "--tls-private-key-file=" + in("pki", "apiserver.key"),
+			"--client-ca-file=" + in("pki", "ca.crt"), "--authorization-mode=Node,RBAC",
+			"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+			"--service-account-key-file=" + in("pki", "service-account.key"),
+			"--service-account-signing-key-file=" + in("pki", "service-account.key"),
+			"--service-cluster-ip-range=10.96.0.0/16", "--endpoint-reconciler-type=none",
+			"--audit-log-path=" + c.log, "--audit-policy-file=" + policy, "--audit-log-mode=blocking",
+		}})
+	require.NoError(t, err)
+	c.reader = rest.CopyConfig(c.Config())
+	c.reader.Host = fmt.Sprintf("https://127.0.0.1:%d", port)
+	client, err := rest.HTTPClientFor(c.reader)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		resp, err := client.Get(c.reader.Host + "/readyz")
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	}, time.Minute, 100*time.Millisecond)
+	return c
+}
+
+func freePort(t *testing.T) int {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// requireNoWrites reads the audit log: those who planned have sent requests, and not one that is no get or list.
+func (c *auditedCluster) requireNoWrites(t *testing.T) {
+	log, err := os.ReadFile(c.log)
+	require.NoError(t, err)
+	reads := 0
+	for line := range strings.Lines(string(log)) {
+		var e struct {
+			Verb, RequestURI, UserAgent string
+			User                        struct{ Username string }
+		}
+		require.NoError(t, json.Unmarshal([]byte(line), &e))
+		if e.User.Username == "system:apiserver" { // it writes about itself
+			continue
+		}
+		require.Contains(t, []string{"get", "list"}, e.Verb, line)
+		require.NotContains(t, e.RequestURI, "dryRun", line)
+		reads++
+	}
+	require.NotZero(t, reads)
+	t.Logf("the audit log has %d requests of plans, and no write", reads)
+}
+
+// TestAnOperatorIsPlanned has two versions of examples/cronbackup, which are two images for its backups. The second one
+// is planned while the first one runs and leads.
+func TestAnOperatorIsPlanned(t *testing.T) {
+	c := audited(t)
+	const deploy = "../../examples/cronbackup/deploy/"
+	for _, name := range []string{"namespace.yaml", "rbac.yaml", "backups.example.com_cronbackups.yaml"} {
+		data, err := os.ReadFile(deploy + name)
+		require.NoError(t, err)
+		objects, err := cluster.Decode(data)
+		require.NoError(t, err)
+		require.NoError(t, c.Apply(t.Context(), objects...))
+	}
+	sample, err := os.ReadFile(deploy + "sample.yaml")
+	require.NoError(t, err)
+	for n := range 3 {
+		objects, err := cluster.Decode(bytes.ReplaceAll(sample, []byte("orders"), fmt.Appendf(nil, "orders-%d", n)))
+		require.NoError(t, err)
+		require.NoError(t, c.Apply(t.Context(), objects...))
+	}
+	binary := filepath.Join(t.TempDir(), "cronbackup")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../examples/cronbackup")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, string(out))
+	start := func(name, image string) *cluster.Process {
+		p, err := c.Run(t.Context(), cluster.Command{Name: name, Path: binary,
+			Args: []string{"--kubeconfig", c.Kubeconfig(), "--http-address=0", "--image=" + image}})
+		require.NoError(t, err)
+		return p
+	}
+	first := start("first", "backup:1")
+	t.Cleanup(func() { _ = first.Kill(context.Background()) }) // it may have ended
+	require.EventuallyWithT(t, func(t *assertCollect) {
+		jobs, err := c.Client().BatchV1().CronJobs("default").List(context.Background(), metav1.ListOptions{})
+		require.NoError(t, err)
+		require.Len(t, jobs.Items, 3)
+	}, time.Minute, 100*time.Millisecond)
+
+	printed := ""
+	run := func(image string) *plan.Report {
+		var output bytes.Buffer
+		report, err := plan.RunCommand(t.Context(), c.reader, plan.Command{
+			Args:   []string{binary, "--http-address=0", "--image=" + image},
+			Output: &output,
+		}, plan.RunOptions{Quiet: 4 * time.Second, Timeout: time.Minute})
+		require.NoError(t, err, output.String())
+		require.True(t, report.Settled)
+		printed = output.String()
+		return report
+	}
+	require.Empty(t, run("backup:1").Changes, "the version that runs changes nothing")
+	report := run("backup:2")
+	var text strings.Builder
+	require.NoError(t, report.WriteText(io.MultiWriter(&text, t.Output())))
+	require.Len(t, report.Changes, 3, text.String()+printed)
+	for n, change := range report.Changes {
+		require.Equal(t, "update", change.Verb)
+		require.Equal(t, "cronbackup", change.By)
+		require.Equal(t, []plan.Field{{
+			Path: "spec.jobTemplate.spec.template.spec.containers[backup].image", Old: "backup:1", New: "backup:2",
+		}}, change.Fields, n)
+		require.Nil(t, change.Restarts, "the template of a CronJob is for new pods")
+	}
+	jobs, err := c.Client().BatchV1().CronJobs("default").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for _, job := range jobs.Items {
+		require.Equal(t, "backup:1", job.Spec.JobTemplate.Spec.Template.Spec.Containers[0].Image)
+	}
+	c.requireNoWrites(t)
+
+	require.NoError(t, first.Terminate(t.Context()))
+	second := start("second", "backup:2")
+	t.Cleanup(func() { _ = second.Kill(context.Background()) })
+	require.EventuallyWithT(t, func(t *assertCollect) {
+		upgraded, err := c.Client().BatchV1().CronJobs("default").List(context.Background(), metav1.ListOptions{})
+		require.NoError(t, err)
+		for i, job := range upgraded.Items {
+			want := jobs.Items[i].Spec.DeepCopy()
+			want.JobTemplate.Spec.Template.Spec.Containers[0].Image = "backup:2"
+			require.Equal(t, *want, job.Spec, "what was predicted has come, and nothing else")
+		}
+	}, time.Minute, 100*time.Millisecond)
+}
+
+// TestAReadOnlyAccountIsEnough plans with the rights of ReadRole, and no others.
+func TestAReadOnlyAccountIsEnough(t *testing.T) {
+	c := cluster.Shared(t)
+	namespace := c.Namespace(t)
+	objects, err := cluster.Decode([]byte(plan.ReadRole))
+	require.NoError(t, err)
+	var role rbacv1.ClusterRole
+	data, err := objects[0].MarshalJSON()
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(data, &role))
+	reader, err := c.ClusterServiceAccount(t.Context(), namespace, role.Rules...)
+	require.NoError(t, err)
+	report, err := plan.Run(t.Context(), reader, func(ctx context.Context, cfg *rest.Config) error {
+		return newApp(namespace).run(ctx, cfg, namespace)
+	}, plan.RunOptions{Quiet: quiet})
+	require.NoError(t, err)
+	require.Empty(t, report.Missing)
+	require.Empty(t, report.Refused)
+	require.Len(t, report.Changes, 7)
+}

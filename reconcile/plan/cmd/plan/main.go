@@ -1,0 +1,153 @@
+// Command plan says what a controller would change in a cluster. It runs the program on a fork of the cluster, which
+// only reads: package reconcile/plan says what the fork does, and what it does not.
+//
+//	plan -context prod -- ./new-operator --its --flags
+//	plan -context prod -o markdown -- ./new-operator > plan.md
+//	plan diff now.json next.json  what the second of two reports has that the first has not
+//	plan rights                   the ClusterRole that is enough for any plan
+//
+// The program is led to the fork by KUBECONFIG, and by ~/.kube/config of a home folder of its own. The variables by
+// which a program in a pod finds the cluster are taken from it. A program that wants an argument gets the path of the
+// kubeconfig in place of {kubeconfig}; any other value of -kubeconfig or -master is refused. What the program prints
+// goes to standard error.
+//
+// The exit status is 0 if the program would change nothing, 2 if it would, and 1 for an error.
+//
+// main.go is all of it.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/thermostat-go/thermostat/reconcile/plan"
+)
+
+const usage = `plan says what a controller would change in a cluster.
+
+	plan [flags] -- PROGRAM [ARGUMENTS]    runs the program on a fork of the cluster
+	plan [flags] diff FILE FILE            what the second of two reports (-o json) has that the first has not
+	plan rights                            prints the ClusterRole that is enough for any plan
+
+The exit status is 0 for no changes, 2 for changes, and 1 for an error. Flags:
+`
+
+const (
+	nothing = 0
+	failed  = 1
+	changes = 2
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	code, err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(code)
+}
+
+// options are the flags.
+type options struct {
+	kubeconfig, context, format string
+	quiet, timeout              time.Duration
+}
+
+func run(ctx context.Context, args []string, out, errOut io.Writer) (code int, err error) {
+	var o options
+	flags := flag.NewFlagSet("plan", flag.ContinueOnError)
+	flags.SetOutput(errOut)
+	flags.Usage = func() {
+		fmt.Fprint(errOut, usage)
+		flags.PrintDefaults()
+	}
+	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` that names the cluster; empty: as for kubectl")
+	flags.StringVar(&o.context, "context", "", "`name` of the context in that file; empty: the current one")
+	flags.StringVar(&o.format, "o", "text", "`format` of the report: text, markdown or json")
+	flags.DurationVar(&o.quiet, "quiet", 10*time.Second, "how long the program has to do nothing new to be done")
+	flags.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long the program runs at most")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return nothing, err
+		}
+		return failed, err
+	}
+	write, ok := formats[o.format]
+	switch {
+	case !ok:
+		return failed, fmt.Errorf("plan: no format %q: it is text, markdown or json", o.format)
+	case flags.NArg() == 1 && flags.Arg(0) == "rights":
+		_, err := io.WriteString(out, plan.ReadRole)
+		return nothing, err
+	case flags.NArg() == 0:
+		flags.Usage()
+		return failed, errors.New("plan: name the program, after --")
+	}
+	var report *plan.Report
+	if flags.NArg() == 3 && flags.Arg(0) == "diff" {
+		report, err = compared(flags.Arg(1), flags.Arg(2))
+	} else {
+		report, err = runProgram(ctx, o, flags.Args(), errOut)
+	}
+	if report == nil {
+		return failed, err
+	}
+	if err := errors.Join(err, write(report, out)); err != nil {
+		return failed, err
+	}
+	if len(report.Changes) == 0 {
+		return nothing, nil
+	}
+	return changes, nil
+}
+
+// formats are those of the report.
+var formats = map[string]func(*plan.Report, io.Writer) error{
+	"text":     (*plan.Report).WriteText,
+	"markdown": (*plan.Report).WriteMarkdown,
+	"json": func(r *plan.Report, w io.Writer) error {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(r)
+	},
+}
+
+// compared returns what a report has that another one has not.
+func compared(before, after string) (*plan.Report, error) {
+	var reports [2]plan.Report
+	for i, name := range []string{before, after} {
+		data, err := os.ReadFile(name)
+		if err == nil {
+			err = json.Unmarshal(data, &reports[i])
+		}
+		if err != nil {
+			return nil, fmt.Errorf("plan: the report %s: %w", name, err)
+		}
+	}
+	return reports[1].Without(&reports[0])
+}
+
+// runProgram runs a program on a fork of the cluster of the options.
+func runProgram(ctx context.Context, o options, command []string, errOut io.Writer) (*plan.Report, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = o.kubeconfig
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
+		&clientcmd.ConfigOverrides{CurrentContext: o.context}).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("plan: no configuration of a cluster: %w", err)
+	}
+	return plan.RunCommand(ctx, cfg, plan.Command{Args: command, Output: errOut},
+		plan.RunOptions{Quiet: o.quiet, Timeout: o.timeout})
+}

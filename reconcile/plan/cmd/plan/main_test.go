@@ -1,0 +1,163 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/thermostat-go/thermostat/reconcile/plan"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+)
+
+// With this variable set the test binary is the program that is planned. Its value says what the program does.
+const asProgram = "PLAN_TEST_PROGRAM"
+
+func TestMain(m *testing.M) {
+	does := os.Getenv(asProgram)
+	if does == "" {
+		os.Exit(m.Run())
+	}
+	if err := program(does); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func program(does string) error {
+	if does == "fails" {
+		return fmt.Errorf("this program fails")
+	}
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	if does == "reads an argument" {
+		rules = &clientcmd.ClientConfigLoadingRules{ExplicitPath: os.Args[len(os.Args)-1]}
+		os.Unsetenv("KUBECONFIG")
+	}
+	if does == "reads the home folder" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return err
+		}
+		rules = &clientcmd.ClientConfigLoadingRules{ExplicitPath: filepath.Join(home, ".kube", "config")}
+	}
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	if err != nil {
+		return err
+	}
+	maps := kubernetes.NewForConfigOrDie(cfg).CoreV1().ConfigMaps("default")
+	if does == "reads" {
+		_, err := maps.List(context.Background(), metav1.ListOptions{})
+		return err
+	}
+	_, err = maps.Create(context.Background(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "made"}},
+		metav1.CreateOptions{})
+	if does != "goes on" || err != nil {
+		return err
+	}
+	fmt.Println("the program goes on")
+	select {}
+}
+
+func TestTheCommand(t *testing.T) {
+	server := reconciletest.NewServer(t, reconciletest.Options{})
+	cluster := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, os.WriteFile(cluster, fmt.Appendf(nil, `{"apiVersion": "v1", "kind": "Config",
+		"clusters": [{"name": "a", "cluster": {"server": %q}}],
+		"contexts": [{"name": "prod", "context": {"cluster": "a", "user": ""}}]}`, server.Link().Listen().Host), 0o600))
+	t.Setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1") // as in a pod
+	t.Setenv("KUBERNETES_SERVICE_PORT", "1")
+	written := server.Version()
+	for does, want := range map[string]struct {
+		code int
+		says string
+	}{
+		"reads":                 {0, "no changes"},
+		"writes":                {2, "create ConfigMap default/made"},
+		"reads the home folder": {2, "create ConfigMap default/made"},
+		"reads an argument":     {2, "create ConfigMap default/made"},
+		"goes on":               {2, "create ConfigMap default/made"},
+		"fails":                 {1, ""},
+	} {
+		t.Setenv(asProgram, does)
+		var out, errOut bytes.Buffer
+		code, err := run(t.Context(), []string{"-kubeconfig", cluster, "-context", "prod", "-quiet", "500ms", "--",
+			os.Args[0], "--kubeconfig", "{kubeconfig}"}, &out, &errOut)
+		require.Equal(t, want.code, code, "%s: %v %s", does, err, errOut.String())
+		require.Contains(t, out.String(), want.says, does)
+		require.Equal(t, want.code == 1, err != nil)
+		if does == "goes on" {
+			require.Contains(t, errOut.String(), does, "what the program prints is shown")
+		}
+	}
+	for _, args := range [][]string{{"--kubeconfig", cluster}, {"-kubeconfig=" + cluster}, {"--master=x"},
+		{"--master"}} {
+		var out strings.Builder
+		args = append([]string{"-kubeconfig", cluster, "-context", "prod", "--", "x"}, args...)
+		code, err := run(t.Context(), args, &out, &out)
+		require.Equal(t, 1, code)
+		require.ErrorContains(t, err, "leads past the fork")
+	}
+	require.Equal(t, written, server.Version())
+	t.Setenv(asProgram, "writes")
+	for format, want := range map[string]string{"markdown": "- create ConfigMap default/made", "json": `"wave": 1`} {
+		var out bytes.Buffer
+		code, err := run(t.Context(), []string{"-kubeconfig", cluster, "-context", "prod", "-o", format, "--",
+			os.Args[0]}, &out, os.Stderr)
+		require.NoError(t, err)
+		require.Equal(t, 2, code)
+		require.Contains(t, out.String(), want)
+		if format == "json" {
+			require.NoError(t, json.Unmarshal(out.Bytes(), &plan.Report{}))
+		}
+	}
+}
+
+func TestTheCommandComparesReports(t *testing.T) {
+	change := func(wave int, name string) plan.Change {
+		return plan.Change{Wave: wave, Verb: "create", Fields: []plan.Field{{Path: "data[n]", New: "1"}},
+			Object: plan.Object{APIVersion: "v1", Kind: "ConfigMap", Name: name}}
+	}
+	file := func(changes ...plan.Change) string {
+		data, err := json.Marshal(plan.Report{Settled: true, Changes: changes})
+		require.NoError(t, err)
+		name := filepath.Join(t.TempDir(), "report.json")
+		require.NoError(t, os.WriteFile(name, data, 0o600))
+		return name
+	}
+	now, next := file(change(1, "a")), file(change(1, "b"), change(2, "a"))
+	var out strings.Builder
+	code, err := run(t.Context(), []string{"diff", now, next}, &out, os.Stderr)
+	require.NoError(t, err)
+	require.Equal(t, 2, code)
+	require.Contains(t, out.String(), "create ConfigMap b")
+	require.NotContains(t, out.String(), "create ConfigMap a")
+	code, err = run(t.Context(), []string{"diff", next, now}, &out, os.Stderr)
+	require.NoError(t, err)
+	require.Zero(t, code)
+}
+
+func TestTheCommandLine(t *testing.T) {
+	for _, args := range [][]string{{}, {"-o", "yaml", "--", "true"}, {"-no-such-flag"},
+		{"-kubeconfig", os.DevNull, "--", "true"}} {
+		var out, errOut strings.Builder
+		code, err := run(t.Context(), args, &out, &errOut)
+		require.Equal(t, 1, code, args)
+		require.Error(t, err)
+		require.Empty(t, out.String())
+	}
+	var out, errOut strings.Builder
+	code, err := run(t.Context(), []string{"rights"}, &out, &errOut)
+	require.NoError(t, err)
+	require.Zero(t, code)
+	require.Equal(t, plan.ReadRole, out.String())
+}

@@ -1,0 +1,128 @@
+package plan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
+)
+
+// Command is a program that runs as a process.
+type Command struct {
+	// Args are the path of the program, or its name in PATH, and its arguments. {kubeconfig} in one of them stands for
+	// the path of a kubeconfig that leads to the fork.
+	Args []string
+	// Output gets what it prints. Nil: nobody does.
+	Output io.Writer
+}
+
+// RunCommand is [Run] for a program that is a process: it is ended with SIGTERM and, 10 s later, killed. It finds the
+// fork by KUBECONFIG, or as ~/.kube/config: HOME is a folder with nothing else, lest the program finds the cluster
+// there. The variables by which a program in a pod finds its cluster are not set, and arguments that name a kubeconfig
+// or a master other than {kubeconfig} are refused.
+//
+// A program that is given the address of the cluster in another way, such as by a configuration file, is not kept from
+// writing to it.
+func RunCommand(ctx context.Context, base *rest.Config, c Command, o RunOptions) (report *Report, err error) {
+	if len(c.Args) == 0 {
+		return nil, errors.New("plan: no program is named")
+	}
+	if err := judge(c.Args[1:]); err != nil {
+		return nil, err
+	}
+	fork, err := Fork(ctx, base, o.Options)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, fork.Close()) }()
+	home, err := fork.home()
+	if err != nil {
+		return nil, err
+	}
+	process := exec.Command(c.Args[0])
+	for _, arg := range c.Args[1:] {
+		process.Args = append(process.Args, strings.ReplaceAll(arg, placeholder, fork.Kubeconfig()))
+	}
+	process.Stdout, process.Stderr = c.Output, c.Output
+	process.Env = environment(os.Environ(), fork.Kubeconfig(), home)
+	process.WaitDelay = stopGrace // of a process of the program's own that goes on, and holds the output
+	together(process)
+	if err := process.Start(); err != nil {
+		return nil, fmt.Errorf("plan: %w", err)
+	}
+	running, end := context.WithCancel(ctx)
+	var group lifecycle.Group
+	var failed error
+	group.Go("program", func() {
+		defer end()
+		failed = process.Wait()
+	})
+	return settle(ctx, running, fork, o, func() error {
+		stop(process, group.Done())
+		return failed
+	})
+}
+
+// placeholder stands for the kubeconfig of the fork in an argument.
+const placeholder = "{kubeconfig}"
+
+// judge refuses arguments that would lead a program past the fork.
+func judge(args []string) error {
+	for i, arg := range args {
+		name, value, given := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		if !strings.HasPrefix(arg, "-") || name != "kubeconfig" && name != "master" {
+			continue
+		}
+		if !given && i+1 < len(args) {
+			value = args[i+1]
+		}
+		if value != placeholder {
+			return fmt.Errorf("plan: the argument %s leads past the fork: leave it out, or write %s for its value",
+				arg, placeholder)
+		}
+	}
+	return nil
+}
+
+// home makes a home folder in which a program finds the fork.
+func (s *Server) home() (string, error) {
+	folder := filepath.Join(s.dir, "home", ".kube")
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return "", err
+	}
+	return filepath.Dir(folder), os.Symlink(s.Kubeconfig(), filepath.Join(folder, "config"))
+}
+
+// environment is that of a program which is to find the fork and nothing else.
+func environment(all []string, kubeconfig, home string) (env []string) {
+	for _, one := range all {
+		switch name, _, _ := strings.Cut(one, "="); name {
+		case "KUBECONFIG", "HOME", "USERPROFILE", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT":
+		default:
+			env = append(env, one)
+		}
+	}
+	return append(env, "KUBECONFIG="+kubeconfig, "HOME="+home, "USERPROFILE="+home)
+}
+
+// stop ends a process and those that it has started, and waits for it.
+func stop(c *exec.Cmd, ended <-chan struct{}) {
+	terminate(c)
+	timer := time.NewTimer(stopGrace)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C:
+	}
+	kill(c)
+	<-ended
+}

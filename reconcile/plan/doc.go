@@ -1,0 +1,77 @@
+// Package plan says what a program, such as a new version of an operator, would change in a cluster, before it changes
+// anything. The program runs as it is, in any language, on a fork of the cluster:
+//
+//	fork, err := plan.Fork(ctx, base, plan.Options{})
+//	defer fork.Close()
+//	go program(ctx, fork.Config()) // another binary: fork.Kubeconfig()
+//	report, err := fork.Settle(ctx, 10*time.Second)
+//	report.WriteText(os.Stdout)
+//
+// [Run] does this for a function, [RunCommand] for a binary, and the command cmd/plan for a terminal or a pipeline:
+//
+//	go run github.com/thermostat-go/thermostat/reconcile/plan/cmd/plan -context prod -- ./new-operator --its --flags
+//
+// # What the cluster sees
+//
+// The cluster sees GETs: get, list, and discovery, by the rights of the configuration that it is called with. It sees
+// no write, no dry run, no watch and no access review. A resource is listed once, when the program first asks for it,
+// and stays at that state: what changes in the cluster afterwards is not seen. Two resources may be of two moments.
+//
+// # What the program sees
+//
+// A server that holds what the cluster held, and what the program has written since. It answers as a real one, by the
+// code of package reconciletest: versions, conflicts, generations, managed fields and server-side apply, status and
+// scale, finalizers, generated names, watches, garbage collection by owner references, the deletion of namespaces.
+// Discovery and OpenAPI are the cluster's, so custom resources and aggregated APIs need not be declared.
+//
+// A Lease is held by nobody at first: the program leads at once, and the one that runs in the cluster goes on leading.
+//
+// The world stands still: no Deployment is rolled out, no pod starts and no Job ends. A program of several steps that
+// waits for such is seen up to there.
+//
+// # What is not exact
+//
+// The report has a list of where the cluster may do otherwise, with the reason, under Approximate:
+//
+//   - a field or a kind of Kubernetes that package reconciletest does not model has no defaults and no checks. An
+//     update of a whole object that leaves out what the cluster would fill in then shows that as removed.
+//   - a custom resource whose definition cannot be read, or is not modelled, is handled without its schema. Rules in
+//     CEL are checked with [Options].Rules only.
+//   - webhooks are not called, and those that would be are named
+//   - what a CustomResourceDefinition that the program writes would serve is not served
+//   - access reviews of the program's own rights are answered with yes
+//   - what goes with a deleted object of a kind that the plan may not list
+//
+// What is refused, with code 501 and as a part of the report: a kind in two versions that no definition joins, a kind
+// with a conversion webhook in a second version, subresources other than status, scale and binding (logs, exec,
+// evictions), requests for what cannot be listed, such as TokenReviews.
+//
+// Not looked at, and not listed: quotas, limit ranges, pod security, admission policies, and the rights that the
+// program's own account has in the cluster. A program that acts on something else than the cluster does so: only the
+// requests that it makes by the configuration of the fork are kept from the world.
+//
+// # The report
+//
+// Changes come in waves: what the program wrote until it made no request for a second. In each there is one entry for
+// an object, with the fields that its writes have changed together, from the old value to the new one. A change of the
+// pod template of a Deployment, a StatefulSet or a DaemonSet says how many pods that restarts, and which fields do so.
+// The deletion of a PersistentVolumeClaim, a PersistentVolume, a Secret, a Namespace or a CustomResourceDefinition is
+// marked as one of data, also if the garbage collector would do it. What the collector would delete is found by the
+// metadata of everything in the namespace of a deleted object.
+//
+// Values of a Secret are in no report: of its fields only the type, labels, finalizers, owner references and such are
+// shown, of any other nothing but the name of the top-level field. Nor is the annotation of kubectl apply that holds
+// the last object. Values of other kinds are shown, so a password that stands in a Deployment is.
+//
+// The program's Lease and its Events are no changes. [Report.Without] leaves out what another report has as well, such
+// as what the version that runs now would do anyway.
+//
+// # Reading order
+//
+//	fork.go      the server, its configuration, Settle; certificate.go
+//	base.go      the cluster below: GETs only
+//	recorder.go  requests and writes, and what becomes of them; fields.go, restarts.go
+//	tracer.go    what goes with a deleted object
+//	report.go    what is said; text.go
+//	run.go       a function; command.go with group_unix.go and group_other.go, a process; rights.go, what it may read
+package plan

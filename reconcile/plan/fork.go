@@ -1,0 +1,224 @@
+package plan
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+)
+
+// Options may be left zero.
+type Options struct {
+	// Rules compiles the rules in CEL of custom resources, as reconciletest.Options.Rules does. Nil: they are not
+	// checked, and the report says so.
+	Rules reconciletest.RuleCompiler
+}
+
+// Server is a fork of a cluster. Make one with [Fork].
+type Server struct {
+	server   *reconciletest.Server
+	link     *reconciletest.Link
+	recorder *recorder
+	tracer   *tracer
+	config   *rest.Config
+	dir      string // with the kubeconfig
+	http     http.Server
+	group    lifecycle.Group
+	ctx      context.Context // of what goes on beside requests
+	cancel   context.CancelFunc
+
+	mu     sync.Mutex
+	closed bool // guarded by mu: nothing joins the group any more
+}
+
+// stopGrace is how long Close waits for what the fork has started.
+const stopGrace = 10 * time.Second
+
+// Fork makes a fork of the cluster that cfg leads to, and serves it on a free port of the loopback interface, to those
+// who know a token. The fork ends with [Server.Close], which the caller has to call, and with ctx.
+//
+// Nothing is read before a client of the fork asks for it.
+func Fork(ctx context.Context, cfg *rest.Config, o Options) (*Server, error) {
+	s := &Server{recorder: newRecorder()}
+	b, err := newBase(cfg, s.recorder)
+	if err != nil {
+		return nil, fmt.Errorf("plan: %w", err)
+	}
+	s.server, err = reconciletest.Start(reconciletest.Options{Base: b, Rules: o.Rules,
+		Seed: uint64(time.Now().UnixNano()), CollectAfter: 50 * time.Millisecond})
+	if err != nil {
+		return nil, fmt.Errorf("plan: %w", err)
+	}
+	s.ctx, s.cancel = context.WithCancel(ctx)
+	s.tracer = newTracer(b, s.server.Link().Config())
+	s.recorder.removed = s.trace
+	s.link = s.server.Link()
+	s.link.Inject(s.recorder.observe)
+	if err := s.listen(); err != nil {
+		return nil, errors.Join(fmt.Errorf("plan: %w", err), s.Close())
+	}
+	context.AfterFunc(s.ctx, func() { s.server.Close() })
+	return s, nil
+}
+
+// trace lets the tracer follow a deletion. The channel is closed when it has.
+func (s *Server) trace(w reconciletest.BaseWrite) <-chan struct{} {
+	leave, ok := s.join("tracer")
+	if !ok {
+		return nil
+	}
+	looked := make(chan struct{})
+	s.recorder.begin(true)
+	s.group.Go("tracing", func() {
+		defer leave()
+		defer close(looked)
+		defer s.recorder.end(true)
+		s.tracer.follow(s.ctx, w)
+	})
+	return looked
+}
+
+// join makes the caller one that Close waits for, until leave is called, unless Close has begun.
+func (s *Server) join(name string) (leave func(), ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, false
+	}
+	return s.group.Join(name), true
+}
+
+// listen serves the fork, and writes the kubeconfig.
+func (s *Server) listen() error {
+	certificate, ca, err := newCertificate()
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	token := rand.Text()
+	s.config = &rest.Config{Host: "https://" + listener.Addr().String(), BearerToken: token, QPS: -1,
+		TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
+	s.http.Handler = s.guarded(s.link.Handler(), token)
+	s.http.ReadHeaderTimeout = time.Minute
+	s.http.TLSConfig = &tls.Config{Certificates: []tls.Certificate{certificate}}
+	// Such as of a client that ends in the middle of a handshake.
+	s.http.ErrorLog = log.New(io.Discard, "", 0)
+	s.group.Go("HTTPS", func() { _ = s.http.ServeTLS(listener, "", "") }) // which says only that it was closed
+	if s.dir, err = os.MkdirTemp("", "plan-"); err != nil {
+		return err
+	}
+	return os.WriteFile(s.Kubeconfig(), kubeconfig(s.config), 0o600)
+}
+
+// guarded lets those pass who know the token: everything that the cluster lets the plan read can be read through the
+// fork, and every process of the machine can reach the port.
+func (s *Server) guarded(h http.Handler, token string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		leave, ok := s.join("request")
+		if !ok {
+			panic(http.ErrAbortHandler)
+		}
+		defer leave()
+		given, _ := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer ")
+		if subtle.ConstantTimeCompare([]byte(given), []byte(token)) != 1 {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusUnauthorized)
+			fmt.Fprintln(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Unauthorized","code":401,`+
+				`"message":"the fork of the cluster needs the token of its kubeconfig"}`)
+			return
+		}
+		h.ServeHTTP(w, req)
+	})
+}
+
+// kubeconfig returns a file that names the fork, as JSON, which is YAML.
+func kubeconfig(cfg *rest.Config) []byte {
+	type named map[string]any
+	data, err := json.MarshalIndent(named{
+		"apiVersion": "v1", "kind": "Config", "current-context": "fork",
+		"clusters": []named{{"name": "fork", "cluster": named{"server": cfg.Host,
+			"certificate-authority-data": cfg.CAData}}},
+		"users":    []named{{"name": "fork", "user": named{"token": cfg.BearerToken}}},
+		"contexts": []named{{"name": "fork", "context": named{"cluster": "fork", "user": "fork"}}},
+	}, "", "  ")
+	if err != nil {
+		panic(err) // it holds nothing but strings
+	}
+	return data
+}
+
+// Config returns a configuration for clients of the fork.
+func (s *Server) Config() *rest.Config { return rest.CopyConfig(s.config) }
+
+// Kubeconfig returns the path of a file that leads programs in any language to the fork. Its folder, which nothing else
+// is in, goes with the fork.
+func (s *Server) Kubeconfig() string { return filepath.Join(s.dir, "config") }
+
+// ErrNoRequest says that a program has sent no request to the fork: it may have gone to the cluster itself.
+var ErrNoRequest = errors.New("plan: the program has sent no request to the fork")
+
+// Settle waits until the program has done nothing new for the time quiet: it has changed nothing, and read nothing that
+// it had not read before. It returns what the program has done until then. If ctx ends earlier, it returns the report
+// of that moment, with Settled false.
+//
+// A program that waits longer than quiet before it goes on, such as for a timer of its own, is taken to be done.
+func (s *Server) Settle(ctx context.Context, quiet time.Duration) (*Report, error) {
+	for {
+		is, requests := s.recorder.settled()
+		done := is >= quiet && requests > 0
+		if !done && lifecycle.Sleep(ctx, max(quiet-is, quiet/10)) {
+			continue
+		}
+		if _, requests := s.recorder.settled(); requests == 0 {
+			return nil, ErrNoRequest
+		}
+		report, err := s.Report()
+		if err == nil {
+			report.Settled = done
+		}
+		return report, err
+	}
+}
+
+// Report returns what the program has done so far.
+func (s *Server) Report() (*Report, error) {
+	report, err := s.recorder.report()
+	if err != nil {
+		return nil, fmt.Errorf("plan: %w", err)
+	}
+	return report, nil
+}
+
+// Close ends the fork, and removes its kubeconfig.
+func (s *Server) Close() error {
+	s.cancel()
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.server.Close() // which ends the watches, so that no handler goes on
+	err := errors.Join(s.http.Close(), s.group.Wait(stopGrace))
+	if s.dir != "" {
+		err = errors.Join(err, os.RemoveAll(s.dir))
+	}
+	return err
+}

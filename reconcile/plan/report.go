@@ -1,0 +1,188 @@
+package plan
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+)
+
+// Report says what a program has done on a fork. [Report.WriteText], [Report.WriteMarkdown] and encoding/json write it.
+// It holds values of objects, but none of Secrets.
+type Report struct {
+	// Settled: the program had stopped to change anything when the report was made. If not, more may follow.
+	Settled bool `json:"settled"`
+	// Changes are what the program has changed, and what the garbage collector has deleted after it, in order.
+	Changes []Change `json:"changes"`
+	// Refused are the requests that were refused, other than by conflicts and for objects that do not exist.
+	Refused []Refusal `json:"refused,omitempty"`
+	// HotLoops are objects that the program has written again and again.
+	HotLoops []HotLoop `json:"hotLoops,omitempty"`
+	// Approximate says where the cluster may do otherwise than the fork.
+	Approximate []Approximation `json:"approximate,omitempty"`
+	// Missing are the rights that the plan would have needed in the cluster, to read.
+	Missing []Right `json:"missing,omitempty"`
+	// Unserved are resources that the program asked for and that the cluster does not have.
+	Unserved []string `json:"unserved,omitempty"`
+	// Events is how many Events the program has recorded. They, and its Lease, are no changes.
+	Events int `json:"events,omitempty"`
+}
+
+// Change is what was written to an object in one wave.
+type Change struct {
+	// Wave counts from 1: what the program wrote until it waited for something.
+	Wave int `json:"wave"`
+	// Verb is create, update, delete or, for an object that was deleted before and has waited for finalizers, remove.
+	Verb   string `json:"verb"`
+	Object Object `json:"object"`
+	// Subresource is status or empty.
+	Subresource string `json:"subresource,omitempty"`
+	// By is the field manager, or the garbage collector of the fork.
+	By string `json:"by,omitempty"`
+	// Writes is how many writes there were. Fields are what they have changed together; none, if the last one has
+	// undone the others.
+	Writes int     `json:"writes"`
+	Fields []Field `json:"fields,omitempty"`
+	// Waits are the finalizers that a deleted object waits for.
+	Waits []string `json:"waits,omitempty"`
+	// LosesData: the deletion of such an object loses what it holds: see package's documentation.
+	LosesData bool `json:"losesData,omitempty"`
+	// Restarts says which pods the change ends or replaces; nil: none.
+	Restarts *Restarts `json:"restarts,omitempty"`
+}
+
+// Restarts are pods that a change ends or replaces.
+type Restarts struct {
+	Pods int `json:"pods"`
+	// Why are the fields of the pod template that are different, or spec.replicas if fewer pods are wanted. Empty: the
+	// pod itself is deleted.
+	Why []string `json:"why,omitempty"`
+	// When says what has to happen first; empty: nothing, the controller of the object begins at once.
+	When string `json:"when,omitempty"`
+}
+
+// Object names an object. Kind is the name of its resource where the kind is not known.
+type Object struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Namespace  string `json:"namespace,omitempty"`
+	Name       string `json:"name,omitempty"`
+}
+
+func (o Object) String() string {
+	switch {
+	case o.Namespace != "":
+		return o.Kind + " " + o.Namespace + "/" + o.Name
+	case o.Name != "":
+		return o.Kind + " " + o.Name
+	}
+	return o.Kind
+}
+
+func (o Object) compare(other Object) int {
+	return cmp.Or(cmp.Compare(o.APIVersion, other.APIVersion), cmp.Compare(o.Kind, other.Kind),
+		cmp.Compare(o.Namespace, other.Namespace), cmp.Compare(o.Name, other.Name))
+}
+
+// Refusal is a request that the fork has refused, and how often. The message is left out where it may hold a value of a
+// Secret.
+type Refusal struct {
+	Verb        string `json:"verb"`
+	Object      Object `json:"object"`
+	Subresource string `json:"subresource,omitempty"`
+	Code        int32  `json:"code"`
+	Reason      string `json:"reason,omitempty"`
+	Message     string `json:"message,omitempty"`
+	Times       int    `json:"times"`
+}
+
+// HotLoop is an object that was written again and again.
+type HotLoop struct {
+	Object Object `json:"object"`
+	// Writes is how often it was written, and Changes how many of the writes have changed anything.
+	Writes  int     `json:"writes"`
+	Changes int     `json:"changes"`
+	Seconds float64 `json:"seconds"` // from the first write to the last
+	// Fields are those that the last change was of.
+	Fields []string `json:"fields,omitempty"`
+}
+
+// Approximation is a reason why the cluster may do otherwise than the fork, and for how many requests.
+type Approximation struct {
+	Resource string `json:"resource"`
+	Group    string `json:"group,omitempty"`
+	Why      string `json:"why"`
+	Times    int    `json:"times"`
+}
+
+// Right is a right to read in the cluster.
+type Right struct {
+	Verb      string `json:"verb"`
+	Group     string `json:"group,omitempty"`
+	Resource  string `json:"resource"`
+	Namespace string `json:"namespace,omitempty"` // empty: in all
+}
+
+func (r Right) compare(other Right) int {
+	return cmp.Or(cmp.Compare(r.Group, other.Group), cmp.Compare(r.Resource, other.Resource),
+		cmp.Compare(r.Verb, other.Verb), cmp.Compare(r.Namespace, other.Namespace))
+}
+
+// Without returns the report without the changes that another one has as well, in whatever wave: what a new version of
+// a program changes, if the other report is that of the version that runs now, and what that would change anyway.
+func (r *Report) Without(other *Report) (*Report, error) {
+	known := map[string]bool{}
+	for _, c := range other.Changes {
+		is, err := c.identity()
+		if err != nil {
+			return nil, err
+		}
+		known[is] = true
+	}
+	rest := *r
+	rest.Changes = nil
+	for _, c := range r.Changes {
+		is, err := c.identity()
+		if err != nil {
+			return nil, err
+		}
+		if !known[is] {
+			rest.Changes = append(rest.Changes, c)
+		}
+	}
+	return &rest, nil
+}
+
+// identity is what is the same in two reports of the same change.
+func (c Change) identity() (string, error) {
+	c.Wave, c.By, c.Writes = 0, "", 0
+	data, err := json.Marshal(c)
+	return string(data), err
+}
+
+// Pods returns how many pods the changes end or replace. A pod that two waves replace counts twice.
+func (r *Report) Pods() (n int) {
+	for _, c := range r.Changes {
+		if c.Restarts != nil {
+			n += c.Restarts.Pods
+		}
+	}
+	return n
+}
+
+// Losses returns how many changes lose data.
+func (r *Report) Losses() (n int) {
+	for _, c := range r.Changes {
+		if c.LosesData {
+			n++
+		}
+	}
+	return n
+}
+
+// Waves returns the number of waves.
+func (r *Report) Waves() int {
+	if len(r.Changes) == 0 {
+		return 0
+	}
+	return slices.MaxFunc(r.Changes, func(a, b Change) int { return cmp.Compare(a.Wave, b.Wave) }).Wave
+}

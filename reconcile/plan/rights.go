@@ -1,0 +1,18 @@
+package plan
+
+// ReadRole is the manifest of a ClusterRole that is enough for a plan of any program. It grants no write. A plan of one
+// program needs less: what that program reads, namespaces and the configurations of webhooks.
+//
+// Whoever has it can read every Secret. Leave out what a program does not need; the report names the rights that it
+// missed.
+const ReadRole = `apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: plan
+rules:
+- apiGroups: ["*"]
+  resources: ["*"]
+  verbs: [get, list]
+- nonResourceURLs: [/api, /api/*, /apis, /apis/*, /openapi, /openapi/*, /version, /version/, /healthz, /livez, /readyz]
+  verbs: [get]
+`
