@@ -335,7 +335,7 @@ func (f *fork) refuse(c *call, o, live object) error {
 	case c.resource.inexact != "":
 		f.base.Approximate(c.Request, c.resource.inexact)
 	case !c.resource.custom():
-		if what := c.resource.inexactField(o, live); what != "" {
+		if what := inexactField(c.resource, o, live); what != "" {
 			f.base.Approximate(c.Request, what+" is not modelled: neither its defaults nor its validation")
 		}
 	}
@@ -351,7 +351,7 @@ func unchanging(o, live object) bool {
 }
 
 // inexactField returns a field that is not modelled and that is not the same in both objects; empty: there is none.
-func (r *Resource) inexactField(o, live object) string {
+func inexactField(r *Resource, o, live object) string {
 	is, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 	if err != nil {
 		return err.Error()
