@@ -27,7 +27,9 @@
 // A Lease is held by nobody at first: the program leads at once, and the one that runs in the cluster goes on leading.
 //
 // The world stands still: no Deployment is rolled out, no pod starts and no Job ends. A program of several steps that
-// waits for such is seen up to there.
+// waits for such is seen up to there. With [Options].World [Healthy] what the program writes counts as carried out: the
+// status of a Deployment, a StatefulSet, a Job, a claim or a pod says so at once. No ReplicaSet and no pod is made or
+// replaced for that, and a DaemonSet stays as it is.
 //
 // # What is not exact
 //
@@ -71,7 +73,7 @@
 //	fork.go      the server, its configuration, Settle; certificate.go
 //	base.go      the cluster below: GETs only
 //	recorder.go  requests and writes, and what becomes of them; fields.go, restarts.go
-//	tracer.go    what goes with a deleted object
+//	tracer.go    what goes with a deleted object; world.go: what comes of a written one
 //	report.go    what is said; text.go
 //	run.go       a function; command.go with group_unix.go and group_other.go, a process; rights.go, what it may read
 package plan

@@ -29,6 +29,8 @@ type Options struct {
 	// Rules compiles the rules in CEL of custom resources, as reconciletest.Options.Rules does. Nil: they are not
 	// checked, and the report says so.
 	Rules reconciletest.RuleCompiler
+	// World is what goes on beside the program. Zero: nothing.
+	World World
 }
 
 // Server is a fork of a cluster. Make one with [Fork].
@@ -37,6 +39,7 @@ type Server struct {
 	link     *reconciletest.Link
 	recorder *recorder
 	tracer   *tracer
+	world    *world // nil: it stands still
 	config   *rest.Config
 	dir      string // with the kubeconfig
 	http     http.Server
@@ -68,7 +71,12 @@ func Fork(ctx context.Context, cfg *rest.Config, o Options) (*Server, error) {
 	}
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	s.tracer = newTracer(b, s.server.Link().Config())
-	s.recorder.removed = s.trace
+	if o.World == Healthy {
+		if s.world, err = newWorld(s.server.Link().Config()); err != nil {
+			return nil, errors.Join(fmt.Errorf("plan: %w", err), s.Close())
+		}
+	}
+	s.recorder.told = s.told
 	s.link = s.server.Link()
 	s.link.Inject(s.recorder.observe)
 	if err := s.listen(); err != nil {
@@ -78,21 +86,35 @@ func Fork(ctx context.Context, cfg *rest.Config, o Options) (*Server, error) {
 	return s, nil
 }
 
-// trace lets the tracer follow a deletion. The channel is closed when it has.
-func (s *Server) trace(w reconciletest.BaseWrite) <-chan struct{} {
-	leave, ok := s.join("tracer")
+// told lets follow what a change leads to: the channel is closed when it has. Nil: nothing follows.
+func (s *Server) told(verb string, w reconciletest.BaseWrite) <-chan struct{} {
+	var follow func()
+	switch {
+	case verb == "delete":
+		follow = func() { s.tracer.follow(s.ctx, w) }
+	case s.world != nil && w.By != worldManager && carriesOut(w):
+		follow = func() {
+			if err := s.world.carryOut(s.ctx, w.New); err != nil && s.ctx.Err() == nil {
+				s.recorder.Approximate(w.Request, fmt.Sprintf("it could not be carried out: %v", err))
+			}
+		}
+		s.recorder.Approximate(w.Request, "it counts as carried out, and its pods are as they were")
+	default:
+		return nil
+	}
+	leave, ok := s.join("follower")
 	if !ok {
 		return nil
 	}
-	looked := make(chan struct{})
+	done := make(chan struct{})
 	s.recorder.begin(true)
-	s.group.Go("tracing", func() {
+	s.group.Go("follower", func() {
 		defer leave()
-		defer close(looked)
+		defer close(done)
 		defer s.recorder.end(true)
-		s.tracer.follow(s.ctx, w)
+		follow()
 	})
-	return looked
+	return done
 }
 
 // join makes the caller one that Close waits for, until leave is called, unless Close has begun.

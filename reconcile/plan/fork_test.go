@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -113,6 +114,13 @@ func deployment(replicas int32) *appsv1.Deployment {
 			Template: template("web:1")}}
 }
 
+func claim() *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data"},
+		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{
+				corev1.ResourceStorage: resource.MustParse("1Gi")}}}}
+}
+
 // rolledOut makes a Deployment with its ReplicaSet and pods, as controllers have made them, and a claim that it owns.
 func (w *world) rolledOut(replicas int32) *appsv1.Deployment {
 	c, ctx := w.clients(), w.Context()
@@ -136,12 +144,9 @@ func (w *world) rolledOut(replicas int32) *appsv1.Deployment {
 		}, metav1.CreateOptions{})
 		require.NoError(w, err)
 	}
-	_, err = c.CoreV1().PersistentVolumeClaims("default").Create(ctx, &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: "data", OwnerReferences: owned("Deployment", "web", d.UID)},
-		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{
-				corev1.ResourceStorage: resource.MustParse("1Gi")}}},
-	}, metav1.CreateOptions{})
+	data := claim()
+	data.OwnerReferences = owned("Deployment", "web", d.UID)
+	_, err = c.CoreV1().PersistentVolumeClaims("default").Create(ctx, data, metav1.CreateOptions{})
 	require.NoError(w, err)
 	return d
 }
@@ -382,6 +387,121 @@ func TestACampaignIsWaitedFor(t *testing.T) {
 	}, plan.RunOptions{Quiet: quiet})
 	require.NoError(t, err)
 	require.Equal(t, []string{"create ConfigMap default/a"}, verbs(report))
+}
+
+// TestAHealthyWorldGoesOn has a program of three steps, each of which waits for the one before to be carried out.
+func TestAHealthyWorldGoesOn(t *testing.T) {
+	steps := func(ctx context.Context, cfg *rest.Config) error {
+		c := kubernetes.NewForConfigOrDie(cfg)
+		d, err := c.AppsV1().Deployments("default").Get(ctx, "web", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		d.Spec.Template.Spec.Containers[0].Image = "web:2"
+		d, err = c.AppsV1().Deployments("default").Update(ctx, d, metav1.UpdateOptions{})
+		if err != nil {
+			return err
+		}
+		rollout, err := c.AppsV1().Deployments("default").Watch(ctx, metav1.ListOptions{
+			ResourceVersion: d.ResourceVersion})
+		if err != nil {
+			return err
+		}
+		for e := range rollout.ResultChan() {
+			is, ok := e.Object.(*appsv1.Deployment)
+			if ok && is.Status.ObservedGeneration == is.Generation && is.Status.AvailableReplicas == 2 {
+				break
+			}
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "migrate"}, Spec: batchv1.JobSpec{
+			Template: template("migrate:2")}}
+		job.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyNever
+		job, err = c.BatchV1().Jobs("default").Create(ctx, job, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		ends, err := c.BatchV1().Jobs("default").Watch(ctx, metav1.ListOptions{ResourceVersion: job.ResourceVersion})
+		if err != nil {
+			return err
+		}
+		for e := range ends.ResultChan() {
+			if is, ok := e.Object.(*batchv1.Job); ok && is.Status.Succeeded == 1 && len(is.Status.Conditions) == 2 {
+				break
+			}
+		}
+		_, err = c.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			Name: "done"}}, metav1.CreateOptions{})
+		return err
+	}
+	for world, want := range map[plan.World][]string{
+		plan.Still: {"update Deployment default/web restarts 2"},
+		plan.Healthy: {"update Deployment default/web restarts 2", "create Job default/migrate",
+			"create ConfigMap default/done"},
+	} {
+		w := newWorld(t, reconciletest.Options{})
+		w.rolledOut(2)
+		before := w.server.Version()
+		report, err := plan.Run(t.Context(), w.link.Config(), steps, plan.RunOptions{Quiet: quiet,
+			Options: plan.Options{World: world}})
+		require.NoError(t, err)
+		w.onlyRead(before)
+		require.Equal(t, want, verbs(report))
+		require.Empty(t, report.Refused)
+		require.Equal(t, world == plan.Healthy, len(report.Approximate) > 0)
+	}
+}
+
+func TestAHealthyWorldCarriesOutEachKind(t *testing.T) {
+	w := newWorld(t, reconciletest.Options{})
+	fork, err := plan.Fork(t.Context(), w.link.Config(), plan.Options{World: plan.Healthy})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, fork.Close()) }()
+	c, ctx := kubernetes.NewForConfigOrDie(fork.Config()), t.Context()
+	set := func(name string, strategy appsv1.StatefulSetUpdateStrategy) {
+		_, err := c.AppsV1().StatefulSets("default").Create(ctx, &appsv1.StatefulSet{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.StatefulSetSpec{Replicas: new(int32(3)),
+				UpdateStrategy: strategy, Selector: &metav1.LabelSelector{MatchLabels: podLabels},
+				Template: template("db:1")}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	set("rolling", appsv1.StatefulSetUpdateStrategy{})
+	set("partition", appsv1.StatefulSetUpdateStrategy{Type: appsv1.RollingUpdateStatefulSetStrategyType,
+		RollingUpdate: &appsv1.RollingUpdateStatefulSetStrategy{Partition: new(int32(2))}})
+	set("on-delete", appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType})
+	_, err = c.CoreV1().Pods("default").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"},
+		Spec: template("a:1").Spec}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = c.CoreV1().PersistentVolumeClaims("default").Create(ctx, claim(), metav1.CreateOptions{})
+	require.NoError(t, err)
+	paused := deployment(2)
+	paused.Spec.Paused = true
+	_, err = c.AppsV1().Deployments("default").Create(ctx, paused, metav1.CreateOptions{})
+	require.NoError(t, err)
+	report, err := fork.Settle(ctx, quiet)
+	require.NoError(t, err)
+	require.Len(t, report.Changes, 6, "what the world does is no change")
+
+	sets, err := c.AppsV1().StatefulSets("default").List(ctx, metav1.ListOptions{})
+	require.NoError(t, err)
+	for i, updated := range []int32{0, 1, 3} { // on-delete, partition, rolling
+		s := sets.Items[i].Status
+		require.EqualValues(t, 3, s.ReadyReplicas)
+		require.Equal(t, updated, s.UpdatedReplicas, sets.Items[i].Name)
+		require.Equal(t, updated == 3, s.CurrentRevision == s.UpdateRevision)
+	}
+	pod, err := c.CoreV1().Pods("default").Get(ctx, "a", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, corev1.PodRunning, pod.Status.Phase)
+	bound, err := c.CoreV1().PersistentVolumeClaims("default").Get(ctx, "data", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, corev1.ClaimBound, bound.Status.Phase)
+	d, err := c.AppsV1().Deployments("default").Get(ctx, "web", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, d.Status.ObservedGeneration)
+	require.Zero(t, d.Status.Replicas, "a paused Deployment is seen, and not rolled out")
 }
 
 // crd is a custom resource with defaults, pruning, two versions and a list that is merged by a key.

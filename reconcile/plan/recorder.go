@@ -31,7 +31,8 @@ const (
 
 // recorder holds what a program has done on a fork.
 type recorder struct {
-	removed func(reconciletest.BaseWrite) <-chan struct{} // is told of deletions; may be nil
+	// told, if set, is told of changes, and returns a channel that is closed when what follows from one has been found.
+	told func(verb string, w reconciletest.BaseWrite) <-chan struct{}
 
 	mu sync.Mutex
 	// Guarded by mu.
@@ -202,12 +203,15 @@ func (r *recorder) Wrote(w reconciletest.BaseWrite) (looked <-chan struct{}) {
 		return nil
 	}
 	verb := verbOf(w)
-	if verb == "delete" && r.removed != nil {
-		looked = r.removed(w)
+	if r.told != nil {
+		looked = r.told(verb, w)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.newAt = time.Now()
+	if w.By == worldManager {
+		return looked
+	}
 	if r.wave == 0 || r.waited && len(r.current) > 0 {
 		r.wave++
 		clear(r.current)

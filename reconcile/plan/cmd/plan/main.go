@@ -62,6 +62,7 @@ func main() {
 // options are the flags.
 type options struct {
 	kubeconfig, context, format string
+	healthy                     bool
 	quiet, timeout              time.Duration
 }
 
@@ -76,6 +77,8 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (code int, e
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` that names the cluster; empty: as for kubectl")
 	flags.StringVar(&o.context, "context", "", "`name` of the context in that file; empty: the current one")
 	flags.StringVar(&o.format, "o", "text", "`format` of the report: text, markdown or json")
+	flags.BoolVar(&o.healthy, "healthy", false, "what the program writes counts as carried out: Deployments are rolled "+
+		"out, Jobs have succeeded; otherwise the world stands still")
 	flags.DurationVar(&o.quiet, "quiet", 10*time.Second, "how long the program has to do nothing new to be done")
 	flags.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long the program runs at most")
 	if err := flags.Parse(args); err != nil {
@@ -148,6 +151,9 @@ func runProgram(ctx context.Context, o options, command []string, errOut io.Writ
 	if err != nil {
 		return nil, fmt.Errorf("plan: no configuration of a cluster: %w", err)
 	}
-	return plan.RunCommand(ctx, cfg, plan.Command{Args: command, Output: errOut},
-		plan.RunOptions{Quiet: o.quiet, Timeout: o.timeout})
+	opts := plan.RunOptions{Quiet: o.quiet, Timeout: o.timeout}
+	if o.healthy {
+		opts.World = plan.Healthy
+	}
+	return plan.RunCommand(ctx, cfg, plan.Command{Args: command, Output: errOut}, opts)
 }
