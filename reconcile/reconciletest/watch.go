@@ -114,8 +114,7 @@ func (s *Server) watchObjects(c *call) (*http.Response, error) {
 		w.initial = append(w.initial, watch.Event{Type: watch.Error, Object: statusOf(err)})
 		w.failed = true
 	default:
-		w.next = asked
-		if err := w.sinceBase(c, asked); err != nil {
+		if w.next, err = w.sinceBase(c, asked); err != nil {
 			return nil, err
 		}
 	}
@@ -140,22 +139,21 @@ func (w *stream) join(c *call, withObjects bool) (held []object, cached, compact
 	return held, cached, compacted, err
 }
 
-// sinceBase begins a watch from a version before that at which the resource came from the base of a fork: it brings
-// what has changed between them. A client has that version from an object of the fork, so it has not seen what was
-// deleted before the fork.
-func (w *stream) sinceBase(c *call, asked int64) error {
+// sinceBase returns the version from which a watch goes on. It is later than the one that was asked for if the resource
+// came from the base of a fork in between: then the watch begins with what had changed by then. A client has the earlier
+// version from an object of the fork, so it has not seen what was deleted before the fork.
+func (w *stream) sinceBase(c *call, asked int64) (next int64, err error) {
 	changed, floor := w.server.store.seededAfter(c.resource.GroupResource(), asked)
 	if asked >= floor {
-		return nil
+		return asked, nil
 	}
-	w.next = floor
 	shown, err := c.showCached(c.resource, changed)
 	for _, o := range shown {
 		if w.filter.matches(o) {
 			w.initial = append(w.initial, watch.Event{Type: watch.Modified, Object: o})
 		}
 	}
-	return err
+	return floor, err
 }
 
 // noStreaming is how a server without the feature WatchList answers a streamed list.

@@ -77,8 +77,8 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (code int, e
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` that names the cluster; empty: as for kubectl")
 	flags.StringVar(&o.context, "context", "", "`name` of the context in that file; empty: the current one")
 	flags.StringVar(&o.format, "o", "text", "`format` of the report: text, markdown or json")
-	flags.BoolVar(&o.healthy, "healthy", false, "what the program writes counts as carried out: Deployments are rolled "+
-		"out, Jobs have succeeded; otherwise the world stands still")
+	flags.BoolVar(&o.healthy, "healthy", false, "what the program writes counts as carried out: Deployments are "+
+		"rolled out, Jobs have succeeded; otherwise the world stands still")
 	flags.DurationVar(&o.quiet, "quiet", 10*time.Second, "how long the program has to do nothing new to be done")
 	flags.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long the program runs at most")
 	if err := flags.Parse(args); err != nil {
