@@ -225,9 +225,21 @@ type ending struct {
 	finalizers map[string]bool
 }
 
-// run runs a schedule in a bubble of its own. With a nil ideal the end is compared with nothing.
-func (c *check) run(s schedule, ideal *ending) (o *ending) {
+// run runs a schedule, and counts it.
+func (c *check) run(s schedule, ideal *ending) *ending {
+	o := c.play(s, ideal)
+	c.count(s, o)
+	return o
+}
+
+func (c *check) count(s schedule, o *ending) {
 	c.runs++
+	c.covered.add(s, o, c.ideal)
+}
+
+// play runs a schedule in a bubble of its own. With a nil ideal the end is compared with nothing. It changes nothing of
+// the check.
+func (c *check) play(s schedule, ideal *ending) (o *ending) {
 	o = &ending{}
 	defer func() {
 		if r := recover(); r != nil {
@@ -237,7 +249,6 @@ func (c *check) run(s schedule, ideal *ending) (o *ending) {
 			}
 			o.failure = cmp.Or(o.failure, left)
 		}
-		c.covered.add(s, o, c.ideal)
 	}()
 	synctest.Test(c.t, func(t *testing.T) {
 		options := c.scenario.Server
@@ -305,20 +316,29 @@ func (c *check) reference() bool {
 // singles runs every schedule with one disturbance, until there are enough findings, or until the limit.
 func (c *check) singles() {
 	all := c.possible()
-	for i, d := range all {
-		if c.enough() {
-			return
-		}
-		if c.over() {
-			c.leftOut = fmt.Sprintf("%d of the %d schedules with one disturbance, and all with several", len(all)-i,
-				len(all))
-			return
-		}
-		s := c.schedule(d)
-		o := c.run(s, c.ideal)
+	c.announce(len(all))
+	done := 0
+	for s, o := range c.inOrder(c.each(all), c.limit) {
 		c.judge(s, o)
-		c.note(d, o)
+		c.note(s.disturbances[0], o)
+		done++
 	}
+	if done < len(all) && !c.enough() {
+		c.leftOut = fmt.Sprintf("%d of the %d schedules with one disturbance, and all with several", len(all)-done,
+			len(all))
+	}
+}
+
+// announce says how long the schedules with one disturbance will take, by the runs that there were. A disturbance makes
+// a run longer, by a retry or a restart.
+func (c *check) announce(singles int) {
+	took := time.Since(c.began) / time.Duration(c.runs) * time.Duration(singles) / time.Duration(c.atOnce())
+	text := fmt.Sprintf("%d runs without disturbances took %s, so the %d with one will take about %s", c.runs,
+		time.Since(c.began).Round(time.Millisecond), singles, took.Round(100*time.Millisecond))
+	if !c.limit.IsZero() {
+		text += fmt.Sprintf("; the limit is in %s", time.Until(c.limit).Round(100*time.Millisecond))
+	}
+	c.t.Log(text)
 }
 
 // possible returns the disturbances that the reference run has had a place for.
@@ -428,12 +448,19 @@ func (c *check) failures(s schedule, ideal *ending) int {
 func (c *check) random(until time.Time) {
 	places := c.possible()
 	random := rand.New(rand.NewPCG(c.scenario.Seed, 2))
-	for len(places) > 0 && time.Now().Before(until) && !c.enough() {
-		s := schedule{seed: random.Uint64(), steps: len(c.scenario.Steps)}
-		for range 2 + random.IntN(2) {
-			s.disturbances = append(s.disturbances, places[random.IntN(len(places))])
+	schedules := func(yield func(schedule) bool) {
+		for len(places) > 0 {
+			s := schedule{seed: random.Uint64(), steps: len(c.scenario.Steps)}
+			for range 2 + random.IntN(2) {
+				s.disturbances = append(s.disturbances, places[random.IntN(len(places))])
+			}
+			if !yield(s) {
+				return
+			}
 		}
-		c.try(s)
+	}
+	for s, o := range c.inOrder(schedules, until) {
+		c.judge(s, o)
 	}
 }
 

@@ -492,6 +492,43 @@ func TestADeadProgramReachesNobody(t *testing.T) {
 	require.Empty(t, reconciletest.Search(t, s))
 }
 
+// TestCheckFindsTheSameInParallel on each of two cores.
+func TestCheckFindsTheSameInParallel(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	all := 0
+	for _, run := range []func(context.Context, *rest.Config) error{
+		plain(right),
+		givesUp(func(_, _ error) bool { return true }),
+		plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+			err := right(ctx, g, c)
+			if err != nil { // nothing ends it
+				go func() {
+					for {
+						time.Sleep(time.Hour)
+					}
+				}()
+			}
+			return err
+		}),
+	} {
+		var found [2][]string
+		for i, parallel := range []bool{false, true} {
+			s := greets(run)
+			s.Steps, s.Findings, s.Parallel = s.Steps[:1], 100, parallel
+			for _, f := range reconciletest.Singles(t, s) {
+				found[i] = append(found[i], fmt.Sprintf("%s %d %s", f.Rule, f.Count, f.Replay))
+			}
+		}
+		require.Equal(t, found[0], found[1])
+		all += len(found[1])
+	}
+	require.NotZero(t, all)
+	s := greets(plain(right))
+	s.Parallel = true
+	want, ended := reconciletest.Order(t, s, 10)
+	require.Equal(t, want, ended)
+}
+
 // TestCheckReportsWhatItTried is about what go test -v shows.
 func TestCheckReportsWhatItTried(t *testing.T) {
 	report := reconciletest.Report(t, greets(plain(right)))

@@ -43,6 +43,32 @@ func Story(t *testing.T, sc Scenario, text string) []string {
 	return story
 }
 
+// Singles runs the scenario without disturbances and with each one that is possible, and returns what it has found.
+func Singles(t *testing.T, sc Scenario) []*Finding {
+	t.Helper()
+	c := newCheck(t, &sc, 0)
+	if c.reference() {
+		learning{c}.history()
+		c.singles()
+	}
+	return c.findings
+}
+
+// Order returns the first n schedules with one disturbance, and those of which it gets the ends, in their order.
+func Order(t *testing.T, sc Scenario, n int) (all, ended []string) {
+	t.Helper()
+	c := newCheck(t, &sc, 0)
+	c.reference()
+	possible := c.possible()[:n]
+	for s := range c.each(possible) {
+		all = append(all, s.String())
+	}
+	for s := range c.inOrder(c.each(possible), time.Time{}) {
+		ended = append(ended, s.String())
+	}
+	return all, ended
+}
+
 // Report runs the scenario without disturbances and with each one that is possible, and returns what Check logs then.
 func Report(t *testing.T, sc Scenario) string {
 	t.Helper()

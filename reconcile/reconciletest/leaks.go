@@ -13,7 +13,7 @@ import (
 // called when every program was killed.
 func (r *run) leaks() {
 	synctest.Wait()
-	if stdruntime.NumGoroutine() <= r.goroutines {
+	if !r.scenario.Parallel && stdruntime.NumGoroutine() <= r.goroutines || len(bubbleStacks()) == 0 {
 		return
 	}
 	time.Sleep(time.Minute)

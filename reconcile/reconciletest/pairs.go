@@ -119,17 +119,21 @@ func (c *check) disturbAgain(all []consequence, kinds []string, until time.Time)
 	}
 	random := rand.New(rand.NewPCG(c.scenario.Seed, 3))
 	random.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
-	for round, left := 0, true; left; round++ {
-		left = false
-		for _, k := range order {
-			if round >= len(sorts[k]) {
-				continue
+	schedules := func(yield func(schedule) bool) {
+		for round, left := 0, true; left; round++ {
+			left = false
+			for _, k := range order {
+				if round >= len(sorts[k]) {
+					continue
+				}
+				if !yield(sorts[k][round]) {
+					return
+				}
+				left = true
 			}
-			if c.enough() || !time.Now().Before(until) {
-				return
-			}
-			c.try(sorts[k][round])
-			left = true
 		}
+	}
+	for s, o := range c.inOrder(schedules, until) {
+		c.judge(s, o)
 	}
 }
