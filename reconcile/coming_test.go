@@ -93,7 +93,7 @@ func TestWhatHasGoneIsToldByResource(t *testing.T) {
 
 	// Of an informer whose requests do not pass TrackWrites only the name is known.
 	c := l.coming.join(&still{listed: 1}, &learner{})
-	c.written[metav1.NamespaceAll] = mark{resourceVersion: "7"}
+	c.written[metav1.NamespaceAll] = mark{resourceVersion: "7", begun: 1}
 	c.giveUp(l)
 	unknown := 0
 	for _, e := range l.handoverEntries() {
