@@ -82,6 +82,9 @@ func (ix *Index[V, T]) Get(v V) iter.Seq[T] {
 // Keys returns the keys of the objects found under v, in no particular order.
 func (ix *Index[V, T]) Keys(v V) []Key { return ix.index.Keys(v) }
 
+// Has reports whether an object is found under v.
+func (ix *Index[V, T]) Has(v V) bool { return ix.index.Has(v) }
+
 // Values returns the values under which at least one object is found, in no particular order.
 func (ix *Index[V, T]) Values() []V { return ix.index.Values() }
 

@@ -150,7 +150,7 @@ func AddReferences[R, T any](from *SharedIndexInformer[R], to *Referenced[T],
 	if err != nil {
 		return nil, err
 	}
-	to.NamedBy(func(key Key) bool { return len(ix.Keys(key)) > 0 })
+	to.NamedBy(func(key Key) bool { return ix.Has(key) })
 	namedIn := func(o R) (keys []Key) {
 		_ = lifecycle.Try(func() { keys = names(o) }) // the store holds nothing that the index could not take
 		return keys

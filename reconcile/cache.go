@@ -5,6 +5,7 @@ import (
 	"container/list"
 	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -50,6 +51,13 @@ type cache struct {
 	sources          []source
 	opening, givenUp atomic.Bool
 
+	// after says which parts may not be acted on before a list is complete that has begun after a list of that number:
+	// see listAfter. awaitsLists reports whether it has entries. afterMu guards it, and may be taken with the ledger's
+	// mu held.
+	afterMu     sync.Mutex
+	after       map[string]int
+	awaitsLists atomic.Bool
+
 	// byNamespace reports whether the informer lists and watches each namespace, or each object, by itself. It is read
 	// without a lock, and written with the ledger's mu held.
 	byNamespace atomic.Bool
@@ -82,6 +90,47 @@ func newCache(inf trackedInformer) *cache {
 
 // complete reports whether the informer has ever completed a list of all that it follows now.
 func (c *cache) complete() bool { return c.HealthIn(metav1.NamespaceAll).Listed > 0 }
+
+// listAfter lets nobody act on a part of the cache before a list is complete that begins from now on. It is for a part
+// that cannot show something now, when nobody is to wait for that but the keys that need the part.
+func (c *cache) listAfter(place string) {
+	c.afterMu.Lock()
+	defer c.afterMu.Unlock()
+	if c.after == nil {
+		c.after = make(map[string]int)
+	}
+	c.after[place] = c.HealthIn(place).Lists
+	c.awaitsLists.Store(true)
+}
+
+// ready reports whether the cache may be acted on in a place. If all that is missing is a list for listAfter, it asks
+// for one.
+func (c *cache) ready(place string) bool {
+	if c.Fresh(place) != nil {
+		return false
+	}
+	if !c.awaitsLists.Load() {
+		return true
+	}
+	c.afterMu.Lock()
+	defer c.afterMu.Unlock()
+	ready := true
+	for part, begun := range c.after {
+		h := c.HealthIn(part)
+		switch {
+		case h.State == "" || h.Listed > begun:
+			delete(c.after, part)
+			continue
+		case !overlap(part, place):
+			continue
+		case h.Lists <= begun:
+			c.Relist(part, nil)
+		}
+		ready = false
+	}
+	c.awaitsLists.Store(len(c.after) > 0)
+	return ready
+}
 
 // mark is a version of a resource, and the number of the latest list that the informer had begun when it was made, or
 // had completed if the cache had that version. So a list with a higher number is from after the version.
@@ -350,7 +399,7 @@ func (p *partition) perhapsSettled(debts []*debt, at progress) []*debt {
 		debts = append(debts, heap.Pop(&p.byVersion).(*debt))
 	}
 	debts = append(debts, p.byName[at.resourceVersion]...)
-	if len(p.unready) > 0 && p.cache.Fresh(p.namespace) == nil {
+	if len(p.unready) > 0 && p.cache.ready(p.namespace) {
 		for d := range p.unready {
 			debts = append(debts, d)
 		}

@@ -129,12 +129,18 @@ func (m *Manager) runWorkers(ctx, tenure context.Context) error {
 	m.progress.enter(status.StageHandover)
 	if m.opts.Elector != nil {
 		h := m.handover()
+		inherited := time.Now()
 		rest, ok := m.awaitHandover(takeCtx, h)
 		if !ok {
 			passHandoverOn(h)
 			return nil
 		}
-		defer func() { h.SetHandover(m.handoverText(rest)) }()
+		defer func() {
+			if time.Since(inherited) > leftFor {
+				rest = nil
+			}
+			h.SetHandover(m.handoverText(rest))
+		}()
 	}
 	m.progress.enter(status.StageWorking)
 	var workers lifecycle.Group

@@ -2,21 +2,36 @@ package reconcile
 
 import (
 	"iter"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
 )
 
 // coming has the caches of a controller that come and go: those of the informers of [Dynamic] families. What they leave
-// behind for the next leader stays when they go. There, the same informer may not have been given up: it follows what
-// its objects name, and these may be older than here.
+// behind for the next leader stays for a while when they go. There, the same informer may not have been given up: it
+// follows what its objects name, and these may be older than here.
 type coming struct {
 	caches atomic.Pointer[[]*cache] // replaced with mu held; what it points to never changes
 
 	mu sync.Mutex
-	// left says, for each scope of a cache that was given up, what the next leader's cache must have seen. Guarded by mu.
-	left map[handoverEntry]handoverEntry
+	// left says, for each scope of a cache that was given up, what the next leader's cache must have seen. Guarded by
+	// mu.
+	left map[handoverEntry]leftBehind
 }
+
+// leftBehind is what is left for the next leader, and since when.
+type leftBehind struct {
+	handoverEntry
+	at time.Time
+}
+
+// leftFor is how long something is left for the next leader: longer than a cache that is Live lags.
+const leftFor = time.Hour
 
 // everyCache returns the caches of a controller at this moment.
 func everyCache(l *ledger) iter.Seq[*cache] {
@@ -67,15 +82,22 @@ func (c *cache) giveUp(l *ledger) {
 	var keys []wokenKey
 	left := c.handoverEntries(l)
 	c.givenUp.Store(true) // before the debts are looked at: it settles them
+	var lines []logLine
 	for _, p := range c.partitions {
 		keys = l.paySettled(keys, p.oldest(all), p.progress())
+		if len(p.logged) > 0 {
+			lines = append(lines, logLine{partition: p, trouble: p.recovery()})
+		}
 	}
 	l.coming.mu.Lock()
 	list := slices.DeleteFunc(slices.Clone(l.coming.now()), func(other *cache) bool { return other == c })
 	l.coming.caches.Store(&list)
-	for _, s := range c.learner.allScopes() { // also where nothing has been written yet
-		t := s.target
-		left = append(left, handoverEntry{Host: t.host, Group: t.group, Resource: t.resource, Namespace: t.namespace})
+	if c.complete() { // also where nothing has been written yet
+		for _, s := range c.learner.allScopes() {
+			t := s.target
+			left = append(left, handoverEntry{Host: t.host, Group: t.group, Resource: t.resource,
+				Namespace: t.namespace})
+		}
 	}
 	for _, e := range left {
 		l.coming.leave(e)
@@ -83,9 +105,13 @@ func (c *cache) giveUp(l *ledger) {
 	l.coming.mu.Unlock()
 	l.mu.Unlock()
 	l.wakeUp(keys)
+	for _, line := range lines {
+		line.write(klog.Background())
+	}
 }
 
-// maxLeft is how many scopes left tells apart. If there are more, it tells only resources apart.
+// maxLeft is how many scopes left tells apart. If there are more, it tells only resources apart; and if there are more
+// than half as many of these, it forgets the oldest.
 const maxLeft = 256
 
 // leave adds to what is left for the next leader. mu is held.
@@ -93,50 +119,79 @@ func (s *coming) leave(e handoverEntry) {
 	if e.Informer != "" { // its requests do not pass TrackWrites
 		e = handoverEntry{Informer: "those that were given up", Relist: true}
 	}
-	add := func(e handoverEntry) {
-		about := e.subject()
-		before, ok := s.left[about]
-		if !ok {
-			before = about
-		}
-		s.left[about] = before.merge(e)
-	}
 	if s.left == nil {
-		s.left = make(map[handoverEntry]handoverEntry)
+		s.left = make(map[handoverEntry]leftBehind)
 	}
-	if add(e); len(s.left) > maxLeft {
-		apart := s.left
-		s.left = make(map[handoverEntry]handoverEntry)
-		for _, e := range apart {
-			e.Namespace = ""
-			add(e)
+	if s.add(leftBehind{e, time.Now()}); len(s.left) <= maxLeft {
+		return
+	}
+	s.expire()
+	apart := slices.SortedFunc(maps.Values(s.left), func(a, b leftBehind) int { return b.at.Compare(a.at) })
+	clear(s.left)
+	for _, e := range apart {
+		e.Namespace = ""
+		if _, ok := s.left[e.subject()]; ok || len(s.left) < maxLeft/2 {
+			s.add(e)
 		}
 	}
 }
 
-// wrote adds a write to a scope of which a cache was given up, unless another one has come. One that is given up in this
-// moment has noted the write before.
+func (s *coming) add(e leftBehind) {
+	about := e.subject()
+	before, ok := s.left[about]
+	if !ok {
+		before.handoverEntry = about
+	}
+	if before.at.After(e.at) {
+		e.at = before.at
+	}
+	s.left[about] = leftBehind{before.merge(e.handoverEntry), e.at}
+}
+
+// expire forgets what is old. mu is held.
+func (s *coming) expire() {
+	maps.DeleteFunc(s.left, func(_ handoverEntry, e leftBehind) bool { return time.Since(e.at) > leftFor })
+}
+
+// knows reports whether a cache was given up that may have shown a write.
+func (s *coming) knows(t target) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, left := s.about(t)
+	return left
+}
+
+// about returns what is left about the scope of a write. mu is held.
+func (s *coming) about(t target) (about handoverEntry, left bool) {
+	about = handoverEntry{Host: t.host, Group: t.group, Resource: t.resource}
+	for _, about.Namespace = range []string{t.namespace, metav1.NamespaceAll} {
+		if _, left = s.left[about]; left {
+			break
+		}
+	}
+	return about, left
+}
+
+// wrote adds a write to a scope of which a cache was given up, unless another one has come. One that is given up now
+// has noted the write before.
 func (s *coming) wrote(t target, what handoverEntry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	what.Host, what.Group, what.Resource = t.host, t.group, t.resource
-	for _, what.Namespace = range []string{t.namespace, ""} {
-		_, left := s.left[what.subject()]
-		follows := func(c *cache) bool { return len(c.learner.mayHold(t)) > 0 }
-		if left && !slices.ContainsFunc(s.now(), follows) {
-			s.leave(what)
-			return
-		}
+	about, left := s.about(t)
+	follows := func(c *cache) bool { return len(c.learner.mayHold(t)) > 0 }
+	if left && !slices.ContainsFunc(s.now(), follows) {
+		s.leave(about.merge(what))
 	}
 }
 
-// leftBehind returns what the next leader must have seen of what was given up.
-func (s *coming) leftBehind() (all []handoverEntry) {
+// entries returns what the next leader must have seen of what was given up.
+func (s *coming) entries() (all []handoverEntry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.expire()
 	for about, e := range s.left {
-		if e != about {
-			all = append(all, e)
+		if e.handoverEntry != about {
+			all = append(all, e.handoverEntry)
 		}
 	}
 	return all

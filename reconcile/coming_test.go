@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -72,6 +74,34 @@ func TestWritesOfOtherControllersToWhatComes(t *testing.T) {
 	require.Empty(t, two.handoverEntries())
 }
 
+// What was given up an hour ago is no longer told of, by whomever it was given up.
+func TestWhatHasGoneIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newController(t, noting(&journal{}), Options{})
+		gone := comes(c.ledger, "a")
+		debtor{owner: parent, ledger: c.ledger, all: []*ledger{c.ledger}}.wrote(klog.Background(),
+			secretWritten("a", "7"))
+		gone.giveUp(c.ledger)
+		time.Sleep(leftFor)
+		require.Len(t, c.ledger.handoverEntries(), 1)
+		time.Sleep(time.Second)
+		require.Empty(t, c.ledger.handoverEntries())
+		require.False(t, c.ledger.coming.knows(secretWritten("a", "").target))
+	})
+	for _, lasts := range []time.Duration{time.Minute, 2 * leftFor} {
+		synctest.Test(t, func(t *testing.T) {
+			l := &lease{free: make(chan struct{}, 1)}
+			l.free <- struct{}{}
+			l.word = encodeHandover([]handoverEntry{{Host: "server", Resource: "secrets", Namespace: "a",
+				ResourceVersion: "7"}})
+			stop := replica(t, l, newMapAPI(), func(context.Context, *cachedMaps) {})
+			time.Sleep(lasts)
+			require.NoError(t, stop())
+			require.Equal(t, lasts < leftFor, strings.Contains(l.word, "secrets"))
+		})
+	}
+}
+
 // What has gone takes no more room than a few hundred namespaces.
 func TestWhatHasGoneIsToldByResource(t *testing.T) {
 	l := newController(t, noting(&journal{}), Options{}).ledger
@@ -90,6 +120,14 @@ func TestWhatHasGoneIsToldByResource(t *testing.T) {
 		latest = latest.merge(e)
 	}
 	require.Equal(t, fmt.Sprint(100+3*maxLeft-1), latest.ResourceVersion)
+
+	for i := range 3 * maxLeft { // kinds, of all namespaces
+		c := l.coming.join(&still{listed: 1}, &learner{})
+		c.learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: fmt.Sprint("/apis/g/v1/kinds", i)}})
+		c.written[metav1.NamespaceAll] = mark{resourceVersion: "7", begun: 1}
+		c.giveUp(l)
+	}
+	require.LessOrEqual(t, len(l.handoverEntries()), maxLeft)
 
 	// Of an informer whose requests do not pass TrackWrites only the name is known.
 	c := l.coming.join(&still{listed: 1}, &learner{})
@@ -117,7 +155,12 @@ func TestAnInformerThatIsGivenUpWhileItIsOpened(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- d.Run(ctx) }()
 		require.NoError(t, d.WaitForSync(ctx))
-		old := &member[*corev1.ConfigMap]{}
+		ended, end := context.WithCancel(ctx)
+		end()
+		for range 50 {
+			require.NoError(t, d.WaitForSync(ended), "it has begun")
+		}
+		old := &member[*corev1.ConfigMap]{over: make(chan struct{})}
 		d.members["a"] = old
 		d.giveUp(old)
 		m, err := d.member("a")

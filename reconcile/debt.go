@@ -96,7 +96,7 @@ func (d *debt) settled(at progress) bool {
 	switch {
 	case d.kind == status.DebtNotReady:
 		c := d.object.cache
-		return c.givenUp.Load() || c.Fresh(c.placeOf(d.object.key)) == nil
+		return c.givenUp.Load() || c.ready(c.placeOf(d.object.key))
 	case at.unfollowed:
 		return true // the informer will never see the write
 	case d.kind == status.DebtUnknown:

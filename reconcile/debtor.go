@@ -81,18 +81,48 @@ func (d debtor) answered(t target) {
 
 // note calls fn for each cache that the key's controller does not have. The mu of the cache's ledger is held.
 func (d debtor) note(fn func(*cache)) {
+	own := make(map[trackedInformer]bool)
+	if d.ledger != nil && len(d.all) > 1 {
+		for c := range everyCache(d.ledger) {
+			own[c.trackedInformer] = true
+		}
+	}
 	for _, l := range d.all {
 		if l == d.ledger {
 			continue
 		}
 		l.mu.Lock()
 		for c := range everyCache(l) {
-			if d.ledger == nil || d.ledger.find(c.trackedInformer) == nil {
+			if !own[c.trackedInformer] {
 				fn(c)
 			}
 		}
 		l.mu.Unlock()
 	}
+}
+
+// noteWrite records what a write that the cache may show leaves for the next leader. The ledger's mu is held.
+func (c *cache) noteWrite(w write) {
+	at := c.progress(c.placeOf(w.object))
+	if w.deleted && !w.final {
+		c.noteUnversioned(w.object.Namespace, at)
+	} else {
+		c.noteWritten(w.object.Namespace, w.resourceVersion, at)
+	}
+}
+
+// leaves is note for a cache of the key's controller in which nothing is waited for, since it has never been complete,
+// and comes and goes: the keys that need it wait for its first list, which then has to be one that begins from now on.
+// It reports whether the cache is one.
+func (d debtor) leaves(c *cache, place string, note func()) bool {
+	if !c.comes || c.complete() {
+		return false
+	}
+	c.listAfter(place)
+	d.ledger.mu.Lock()
+	defer d.ledger.mu.Unlock()
+	note()
+	return true
 }
 
 // leave tells of a write to a resource of which a cache was given up: the next leader may follow it still.
@@ -116,12 +146,7 @@ func (d debtor) wrote(log klog.Logger, w write) {
 	defer d.leave(w.target, handoverEntry{ResourceVersion: w.resourceVersion, Relist: w.deleted && !w.final})
 	d.note(func(c *cache) {
 		if s := c.learner.scopeOf(w.object.Namespace); s != nil && s.mayShow(w) {
-			at := c.progress(c.placeOf(w.object))
-			if w.deleted && !w.final {
-				c.noteUnversioned(w.object.Namespace, at)
-			} else {
-				c.noteWritten(w.object.Namespace, w.resourceVersion, at)
-			}
+			c.noteWrite(w)
 		}
 	})
 	l := d.ledger
@@ -130,7 +155,7 @@ func (d debtor) wrote(log klog.Logger, w write) {
 	}
 	for c := range everyCache(l) {
 		s := c.learner.scopeOf(w.object.Namespace)
-		if s == nil || !s.mayShow(w) {
+		if s == nil || !s.mayShow(w) || d.leaves(c, s.target.namespace, func() { c.noteWrite(w) }) {
 			continue
 		}
 		l.owe(&debt{owner: d.owner, kind: w.debtKind(), object: object{c, w.object}, uid: w.uid,
@@ -166,6 +191,9 @@ func (d debtor) lostAnswer(log klog.Logger, t target) {
 	}
 	for c := range everyCache(l) {
 		for _, namespace := range c.learner.mayHold(t) {
+			if d.leaves(c, namespace, func() { c.noteUnknown(t) }) {
+				continue
+			}
 			log.V(4).Info("It is unknown whether a write has happened", "informer", c.Name(), "resource", t.resource,
 				"namespace", t.namespace, "name", t.name)
 			l.owe(&debt{owner: d.owner, kind: status.DebtUnknown,

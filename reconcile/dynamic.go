@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
@@ -40,7 +42,7 @@ type Dynamic[N comparable, T any] struct {
 
 	mu sync.Mutex
 	// Guarded by mu. changed are the names that are to be looked at. run is the context of the informers, and stop ends
-	// it; both are nil before Run. failed is why an informer has ended by itself. over says that none starts any more.
+	// it; both are nil before Run. failed is the first error of an informer, and over says that none starts any more.
 	// past counts what those have done that were given up.
 	changed map[N]struct{}
 	members map[N]*member[T]
@@ -50,16 +52,19 @@ type Dynamic[N comparable, T any] struct {
 	over    bool
 	since   time.Time
 	past    informer.Health
+	leaving map[*member[T]]bool // given up, and not in past yet
 }
 
 // member is one informer of a family.
 type member[T any] struct {
-	opening sync.Once
-	opened  atomic.Bool // it runs: what follows is set, and does not change
-	err     error       // why it does not; it is to be read after opening
+	taken   atomic.Bool   // a goroutine opens it
+	over    chan struct{} // closed when that has ended
+	opened  atomic.Bool   // it runs: what follows is set, and does not change
+	err     error         // why it does not; it is to be read when over is closed
 	inf     *informer.SharedIndexInformer[T]
 	caches  map[*ledger]*cache
 	stop    context.CancelFunc
+	givenUp bool // guarded by mu of the family
 }
 
 // errGivenUp is why a member does not run that nothing named any more before it was opened.
@@ -67,9 +72,12 @@ var errGivenUp = errors.New("given up")
 
 // NewDynamic makes a family. Its name stands in logs, errors and metrics. of makes the informer of a name: a new one in
 // each call, because a name may come back that was given up. The informer should have a name of its own, as logs and
-// Why tell informers apart by it. of sends no request, and is called by several goroutines at once. Its error, such as
-// for a name that can be no resource, is the error of the keys that name it: their runs fail with it, Reconcile is not
-// called, and of is called again when they are tried again.
+// Why tell informers apart by it. of sends no request, and is called by several goroutines at once, on standbys, too.
+// Its error, such as for a name that can be no resource, is the error of [Dynamic.Get], so that Reconcile can report it.
+// The keys do not wait for such an informer, and of is called again when they run again.
+//
+// A handler of an informer that does not return when its informer is given up is logged, and Run tells of it at its
+// end.
 //
 // An informer sends its first list at once. If the server refuses it, or does not know the resource yet, the informer
 // keeps asking, so a Role or a CustomResourceDefinition that arrives later is enough.
@@ -86,35 +94,38 @@ func NewDynamic[N comparable, T any](name string, of func(N) (*informer.SharedIn
 		return nil, fmt.Errorf("NewDynamic %q: %w", name, err)
 	}
 	return &Dynamic[N, T]{name: name, of: of, begun: make(chan struct{}), wake: make(chan struct{}, 1),
-		changed: make(map[N]struct{}), members: make(map[N]*member[T]), since: time.Now()}, nil
+		changed: make(map[N]struct{}), members: make(map[N]*member[T]), leaving: make(map[*member[T]]bool),
+		since: time.Now()}, nil
 }
 
 // Get returns the informer of a name, whose cache is complete. In a call of Reconcile for a key whose object names it,
-// there is an error only if the object has changed since the call began: return it. The informer is good for this call.
-// In the next one it may be given up, so call Get again.
+// there is an error only if the object has changed since the call began, or if the informer cannot be made: return it.
+// The informer is good for this call. In the next one it may be given up, so call Get again.
 //
 // The error wraps [informer.ErrNotNamed] if no object names the informer, [informer.ErrNotKnown] and the reason, such
-// as a 403, if its first list is not complete, and [informer.ErrStopped] after the end of the Manager.
+// as a 403, if its first list is not complete, [informer.ErrStopped] after the end of the Manager, and otherwise the
+// error of the function given to [NewDynamic].
 func (d *Dynamic[N, T]) Get(name N) (*informer.SharedIndexInformer[T], error) {
+	fail := func(err error) error { return fmt.Errorf("%s: %v: %w", d.name, name, err) }
 	d.mu.Lock()
-	m, over := d.members[name], d.over
+	m, begun, over := d.members[name], d.run != nil, d.over
 	d.mu.Unlock()
-	var err error
 	switch {
 	case over:
-		err = informer.ErrStopped
-	case m != nil && m.opened.Load():
-		why := m.inf.Fresh(metav1.NamespaceAll)
-		if why == nil || m.complete() {
-			return m.inf, nil
-		}
-		err = fmt.Errorf("%w: %w", informer.ErrNotKnown, why)
-	case m == nil && !d.named(name):
-		err = informer.ErrNotNamed
-	default:
-		err = informer.ErrNotKnown
+		return nil, fail(informer.ErrStopped)
+	case (m == nil || !m.opened.Load()) && !d.named(name):
+		return nil, fail(informer.ErrNotNamed)
+	case !begun:
+		return nil, fail(informer.ErrNotKnown)
 	}
-	return nil, fmt.Errorf("%s: %v: %w", d.name, name, err)
+	m, err := d.member(name)
+	if err != nil {
+		return nil, err
+	}
+	if why := m.inf.Fresh(metav1.NamespaceAll); why != nil && !m.complete() {
+		return nil, fail(fmt.Errorf("%w: %w", informer.ErrNotKnown, why))
+	}
+	return m.inf, nil
 }
 
 // Name returns the name of the family.
@@ -151,6 +162,11 @@ func (d *Dynamic[N, T]) WaitForSync(ctx context.Context) error {
 	select {
 	case <-d.begun:
 		return nil
+	default:
+	}
+	select {
+	case <-d.begun:
+		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("%s does not run yet: %w", d.name, context.Cause(ctx))
 	}
@@ -167,25 +183,34 @@ func (d *Dynamic[N, T]) Len() (n int) {
 	return n
 }
 
-// Health sums up the health of the informers. State is Live while one of them is or none is complete, and otherwise
-// that of one which is complete and cannot follow its server. Unknown counts those that are not complete. Numbers are
-// sums, those of Lists and of its like with the informers that were given up.
+// Health sums up the health of the informers. State is Live unless some of those that are complete are Stale or Failed,
+// and none is Live: then it is that of one of these. Unknown counts those that are not complete. Numbers are sums, those
+// of Lists and of its like with the informers that were given up.
 func (d *Dynamic[N, T]) Health() informer.Health {
-	now := d.now()
 	d.mu.Lock()
-	h := d.past
-	h.Unknown, h.State, h.Since = len(d.members)-len(now), informer.Live, d.since
+	h, running, unknown := d.past, make([]*member[T], 0, len(d.members)), 0
+	for _, m := range d.members {
+		if m.opened.Load() {
+			running = append(running, m)
+		} else {
+			unknown++
+		}
+	}
+	leaving := slices.Collect(maps.Keys(d.leaving))
+	h.Unknown, h.State, h.Since = unknown, informer.Live, d.since
 	if d.over {
 		h.State = informer.Stopped
 	}
 	d.mu.Unlock()
+	for _, m := range leaving {
+		addPast(&h, m.inf.HealthIn(metav1.NamespaceAll))
+	}
 	live := h.State != informer.Live
 	var failing informer.Health
-	for _, m := range now {
+	for _, m := range running {
 		of := m.inf.Health()
-		h.Lists, h.Rewinds, h.Differences = h.Lists+of.Lists, h.Rewinds+of.Rewinds, h.Differences+of.Differences
-		h.Mutated, h.Rejected, h.Queued = h.Mutated+of.Mutated, h.Rejected+of.Rejected, h.Queued+of.Queued
-		h.Bytes += of.Bytes
+		addPast(&h, of)
+		h.Rejected, h.Queued, h.Bytes = h.Rejected+of.Rejected, h.Queued+of.Queued, h.Bytes+of.Bytes
 		switch {
 		case !m.complete():
 			h.Unknown++
@@ -213,6 +238,12 @@ func (d *Dynamic[N, T]) running(name N) *member[T] {
 		return m
 	}
 	return nil
+}
+
+// addPast adds what an informer has counted since it began.
+func addPast(h *informer.Health, of informer.Health) {
+	h.Lists, h.Rewinds = h.Lists+of.Lists, h.Rewinds+of.Rewinds
+	h.Differences, h.Mutated = h.Differences+of.Differences, h.Mutated+of.Mutated
 }
 
 // now returns the informers that run.
@@ -247,6 +278,14 @@ func (d *Dynamic[N, T]) belongTo(m *Manager) *Manager {
 		d.manager = m
 	}
 	return d.manager
+}
+
+// controllers returns those that use the family.
+func (d *Dynamic[N, T]) controllers() (all []*Controller) {
+	for _, u := range d.users {
+		all = append(all, u.Controller)
+	}
+	return all
 }
 
 // named reports whether an object names the informer.
@@ -298,6 +337,7 @@ func (d *Dynamic[N, T]) follow(name N) {
 	m, named := d.members[name], d.named(name)
 	if m != nil && !named {
 		delete(d.members, name)
+		d.leaves(m)
 	}
 	d.mu.Unlock()
 	switch {
@@ -308,17 +348,28 @@ func (d *Dynamic[N, T]) follow(name N) {
 	}
 }
 
+// leaves counts a member that is no longer one among those that are given up. mu is held.
+func (d *Dynamic[N, T]) leaves(m *member[T]) {
+	if m.opened.Load() {
+		d.leaving[m] = true
+	}
+}
+
 // member returns the informer of a name, which it opens if it is not open.
 func (d *Dynamic[N, T]) member(name N) (*member[T], error) {
 	for {
 		d.mu.Lock()
 		m := d.members[name]
 		if m == nil {
-			m = &member[T]{err: lifecycle.ErrExited} // unless open returns
+			m = &member[T]{over: make(chan struct{}), err: lifecycle.ErrExited} // unless open returns
 			d.members[name] = m
 		}
 		d.mu.Unlock()
-		m.opening.Do(func() { m.err = d.open(name, m) })
+		m.open(func() {
+			if m.err = d.open(name, m); m.err == nil && !d.named(name) {
+				d.look(name) // who named it does so no longer, and the keeper may have looked before it was open
+			}
+		})
 		if m.err == nil {
 			return m, nil
 		}
@@ -333,6 +384,16 @@ func (d *Dynamic[N, T]) member(name N) (*member[T], error) {
 	}
 }
 
+// open calls fn once, on the goroutine that comes first, and waits for it.
+func (m *member[T]) open(fn func()) {
+	if m.taken.Swap(true) {
+		<-m.over
+		return
+	}
+	defer close(m.over) // deferred: fn may end the goroutine
+	fn()
+}
+
 // open makes an informer, a source of each controller that uses the family, and runs it.
 func (d *Dynamic[N, T]) open(name N, m *member[T]) error {
 	var err error
@@ -345,11 +406,15 @@ func (d *Dynamic[N, T]) open(name N, m *member[T]) error {
 	}
 	learner := &learner{byName: followsByName(m.inf)}
 	m.caches = make(map[*ledger]*cache)
+	defer func() {
+		if !m.opened.Load() {
+			m.leave()
+		}
+	}()
 	for _, u := range d.users {
 		ca := u.ledger.coming.join(m.inf, learner)
 		m.caches[u.ledger] = ca
 		if err := u.addSources(m.inf, ca); err != nil {
-			m.leave()
 			return err
 		}
 	}
@@ -363,13 +428,26 @@ func (d *Dynamic[N, T]) open(name N, m *member[T]) error {
 	m.opened.Store(true)
 	d.group.Go("informer "+m.inf.Name(), func() {
 		if err := m.inf.Run(ctx); err != nil {
-			d.mu.Lock()
-			defer d.mu.Unlock()
-			d.failed = errors.Join(d.failed, fmt.Errorf("informer %s: %w", m.inf.Name(), err))
-			d.stop()
+			d.ended(m, fmt.Errorf("informer %s: %w", m.inf.Name(), err))
 		}
 	})
 	return nil
+}
+
+// ended is told of an informer that has ended with an error. If it was given up, a handler of it is stuck, and that is
+// no reason to end the others.
+func (d *Dynamic[N, T]) ended(m *member[T], err error) {
+	d.mu.Lock()
+	givenUp := m.givenUp
+	if d.failed == nil {
+		d.failed = err
+	}
+	d.mu.Unlock()
+	if givenUp {
+		klog.FromContext(d.run).Error(err, "An informer that was given up has not ended", "family", d.name)
+		return
+	}
+	d.stop()
 }
 
 // check returns an error for an informer that cannot be run.
@@ -382,13 +460,13 @@ func (d *Dynamic[N, T]) check(inf *informer.SharedIndexInformer[T]) error {
 			return fmt.Errorf("the function given to NewDynamic has returned the informer of %v", other)
 		}
 	}
-	switch {
+	switch h := inf.HealthIn(metav1.NamespaceAll); {
 	case d.manager != nil && d.manager.runs(inf):
 		return fmt.Errorf("the function given to NewDynamic has returned informer %s, which the Manager runs",
 			inf.Name())
-	case inf.HealthIn(metav1.NamespaceAll).State == informer.Stopped:
-		return fmt.Errorf("the function given to NewDynamic has returned informer %s, which has ended: it makes a new "+
-			"one in each call", inf.Name())
+	case h.Lists > 0 || h.State == informer.Stopped:
+		return fmt.Errorf("the function given to NewDynamic has returned informer %s, which has run before: it makes "+
+			"a new one in each call", inf.Name())
 	}
 	return nil
 }
@@ -396,19 +474,19 @@ func (d *Dynamic[N, T]) check(inf *informer.SharedIndexInformer[T]) error {
 // giveUp ends an informer that is no longer a member. Run waits for its goroutines. What keys wait for in its cache is
 // forgotten, and their writes are remembered for the next leader.
 func (d *Dynamic[N, T]) giveUp(m *member[T]) {
-	m.opening.Do(func() { m.err = errGivenUp })
+	m.open(func() { m.err = errGivenUp })
 	if !m.opened.Load() {
 		return
 	}
 	m.leave()
+	d.mu.Lock()
+	m.givenUp = true
+	d.mu.Unlock()
 	m.stop()
-	h := m.inf.Health()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.past.Lists += h.Lists
-	d.past.Rewinds += h.Rewinds
-	d.past.Differences += h.Differences
-	d.past.Mutated += h.Mutated
+	delete(d.leaving, m)
+	addPast(&d.past, m.inf.HealthIn(metav1.NamespaceAll))
 }
 
 // complete reports whether the cache holds all of one list. It does before Synced is closed, and keys run then.
@@ -418,23 +496,5 @@ func (m *member[T]) complete() bool { return m.inf.HealthIn(metav1.NamespaceAll)
 func (m *member[T]) leave() {
 	for l, ca := range m.caches {
 		ca.giveUp(l)
-	}
-}
-
-// renew replaces the informers that are not complete: their first list may have begun before this process became the
-// leader, and so be from before the last writes of the leader before it.
-func (d *Dynamic[N, T]) renew() {
-	d.mu.Lock()
-	incomplete := make(map[N]*member[T])
-	for name, m := range d.members {
-		if !m.opened.Load() || !m.complete() {
-			incomplete[name] = m
-			delete(d.members, name)
-		}
-	}
-	d.mu.Unlock()
-	for name, m := range incomplete {
-		d.giveUp(m)
-		d.look(name)
 	}
 }

@@ -46,7 +46,8 @@ type estate struct {
 	manager *reconcile.Manager
 	act     func(ctx context.Context, t *corev1.ConfigMap) error // in each run, after it has read; nil: nothing
 	options reconcile.Options
-	plain   bool // Secrets are listed by plain lists
+	plain   bool                   // Secrets are listed by plain lists
+	make    func(namespace string) // is called before an informer is made; nil: nothing is
 	elector reconcile.Elector
 	made    atomic.Int64 // how many informers there have ever been
 	// untracked lets informers use a client that TrackWrites does not see, and subject lets For take them; what Watches
@@ -75,7 +76,16 @@ func namespacesOf(t *corev1.ConfigMap) []string {
 // inEstate runs fn in virtual time, beside a program that runs.
 func inEstate(t *testing.T, namespaces []string, fn func(e *estate)) {
 	t.Helper()
-	inEstateThatEnds(t, namespaces, func(e *estate) {
+	inEstateWith(t, namespaces, func(*estate) {}, fn)
+}
+
+// inEstateWith is inEstate for a program that is prepared before it runs.
+func inEstateWith(t *testing.T, namespaces []string, prepare, fn func(e *estate)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		e := newEstate(t, reconciletest.NewServer(t, reconciletest.Options{Namespaces: append(namespaces, landlord)}))
+		prepare(e)
+		e.start()
 		fn(e)
 		require.NoError(t, e.stop())
 	})
@@ -135,6 +145,9 @@ func (e *estate) start() {
 	e.secrets, err = reconcile.NewDynamic("secrets of tenants",
 		func(namespace string) (*informer.SharedIndexInformer[*corev1.Secret], error) {
 			e.made.Add(1)
+			if e.make != nil {
+				e.make(namespace)
+			}
 			from := client
 			if e.untracked.Load() {
 				from = direct
@@ -188,9 +201,11 @@ func (e *estate) reconcile(ctx context.Context, key reconcile.Key) (reconcile.Re
 		return reconcile.Result{}, nil
 	}
 	var saw []string
+	var errs []error
 	for _, namespace := range namespacesOf(tenant) {
 		switch inf, err := e.secrets.Get(namespace); {
 		case err != nil:
+			errs = append(errs, err)
 			saw = append(saw, err.Error())
 		default:
 			saw = append(saw, namespace+":"+strings.Join(namesOf(inf), "+"))
@@ -199,10 +214,10 @@ func (e *estate) reconcile(ctx context.Context, key reconcile.Key) (reconcile.Re
 	e.mu.Lock()
 	e.runs[key.Name] = append(e.runs[key.Name], strings.Join(saw, " "))
 	e.mu.Unlock()
-	if e.act == nil {
-		return reconcile.Result{}, nil
+	if e.act != nil {
+		errs = append(errs, e.act(ctx, tenant))
 	}
-	return reconcile.Result{}, e.act(ctx, tenant)
+	return reconcile.Result{}, errors.Join(errs...)
 }
 
 func namesOf(inf *informer.SharedIndexInformer[*corev1.Secret]) (names []string) {
@@ -345,10 +360,10 @@ func TestAMissingKindHoldsBackThoseThatNameIt(t *testing.T) {
 		require.Empty(t, e.saw("bad"))
 		require.Less(t, len(e.link.Requests())-asked, 200, "no busy loop")
 		require.Equal(t, status.KeyParked, e.InspectKey(tenantKey("bad")).State)
-		require.Contains(t, e.Why(tenantKey("bad")), "landlord/bad has waited for 10 min: the cache of secrets in b may "+
-			"not be acted on, as it is incomplete or too old; it has no version yet and has been Missing for 10 min "+
-			"because of 404 NotFound (list: the server could not find the requested resource (list secrets): the server "+
-			"does not have secrets of v1")
+		require.Contains(t, e.Why(tenantKey("bad")), "landlord/bad has waited for 10 min: the cache of secrets in b "+
+			"may not be acted on, as it is incomplete or too old; it has no version yet and has been Missing for 10 "+
+			"min because of 404 NotFound (list: the server could not find the requested resource (list secrets): the "+
+			"server does not have secrets of v1")
 		require.Empty(t, e.manager.Inspect().NotReady, "one kind says nothing about the process")
 		require.Equal(t, 1, e.family().Unknown)
 		require.Equal(t, "Missing", e.family().Namespaces[1].State)
@@ -372,18 +387,109 @@ func TestAMissingKindHoldsBackThoseThatNameIt(t *testing.T) {
 	})
 }
 
-// The error of an informer that cannot be made is that of the keys that name it, and it is made when it can be.
+// The error of an informer that cannot be made is that of Get, so that Reconcile can report it.
 func TestAnInformerThatCannotBeMade(t *testing.T) {
 	inEstate(t, []string{"a"}, func(e *estate) {
 		e.tenant("bad", "a", "Not A Namespace")
 		e.tenant("good", "a")
 		require.Equal(t, []string{"a:"}, e.saw("good"))
 		time.Sleep(time.Hour)
-		require.Empty(t, e.saw("bad"))
-		require.Less(t, e.made.Load(), int64(40), "it is tried at the pace of a key that fails")
+		saw := e.saw("bad")
+		require.Len(t, saw, 1)
+		require.Contains(t, saw[0], "a: secrets of tenants: the informer of Not A Namespace: ")
+		require.Less(t, e.made.Load(), int64(60), "it is tried at the pace of a key that fails")
 		require.Equal(t, status.KeyBackingOff, e.InspectKey(tenantKey("bad")).State)
 		e.tenant("bad", "a")
 		require.Equal(t, []string{"a:"}, e.saw("bad"))
+	})
+}
+
+// An informer that is opened for an object which has gone meanwhile is given up, too.
+func TestAnInformerThatIsOpenedTooLate(t *testing.T) {
+	inEstate(t, []string{"a", "b"}, func(e *estate) {
+		e.make = func(namespace string) {
+			if namespace == "a" {
+				require.NoError(e, e.admin.CoreV1().ConfigMaps(landlord).Delete(t.Context(), "one",
+					metav1.DeleteOptions{}))
+				time.Sleep(time.Second)
+			}
+		}
+		e.tenant("one", "a", "b")
+		time.Sleep(time.Minute)
+		require.Empty(t, e.family().Namespaces)
+	})
+}
+
+// A write to an informer that its key does not name, and that is refused, does not hold the key back. If the key names
+// it later, it sees the write.
+func TestAWriteToAnInformerThatOthersName(t *testing.T) {
+	inEstateWith(t, []string{"a", "b"}, func(e *estate) { e.plain = true }, func(e *estate) {
+		forbidden := apierrors.NewForbidden(corev1.Resource("secrets"), "", errors.New("no"))
+		var wrote atomic.Bool
+		e.act = func(ctx context.Context, tenant *corev1.ConfigMap) error {
+			if tenant.Name != "two" || wrote.Swap(true) {
+				return nil
+			}
+			_, err := e.clients.CoreV1().Secrets("a").Create(ctx, secretOf("own", ""), metav1.CreateOptions{})
+			return err
+		}
+		e.fail("a", reconciletest.AnswerWith(forbidden))
+		e.tenant("one", "a")
+		time.Sleep(time.Second)
+		e.fail("a", reconciletest.Delay(0, 10*time.Second)) // the Role is there, and the list from before the write
+		for begun := e.secrets.Health().Lists; e.secrets.Health().Lists == begun; {
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		e.link.DelayWatches("secrets", time.Hour)
+		e.tenant("two", "b")
+		require.True(t, wrote.Load())
+		e.Enqueue(tenantKey("two"))
+		synctest.Wait()
+		require.Equal(t, status.KeySettled, e.InspectKey(tenantKey("two")).State)
+		e.fail("a", nil)
+		e.tenant("two", "b", "a")
+		time.Sleep(time.Minute)
+		saw := e.saw("two")
+		require.Equal(t, []string{"b:", "b: a:own"}, saw, "never without it")
+		require.Equal(t, []string{"a:own"}, e.saw("one"))
+	})
+}
+
+// The answer to a write is a 504. Its informer was not there when the write was sent, and has listed before it happened.
+func TestALostAnswerToAWriteToWhatWasGivenUp(t *testing.T) {
+	inEstate(t, []string{"a", "b"}, func(e *estate) {
+		var wrote atomic.Bool
+		e.act = func(ctx context.Context, tenant *corev1.ConfigMap) error {
+			if slices.Contains(namespacesOf(tenant), "a") || wrote.Swap(true) {
+				return nil
+			}
+			_, err := e.clients.CoreV1().Secrets("a").Create(ctx, secretOf("own", ""), metav1.CreateOptions{})
+			require.True(e, apierrors.IsTimeout(err), "%v", err)
+			return nil
+		}
+		e.tenant("one", "a", "b")
+		e.link.Inject(func(r reconciletest.Request) reconciletest.Fault {
+			if r.Verb != "create" {
+				return nil
+			}
+			return func(ctx context.Context, next func() (*http.Response, error)) (*http.Response, error) {
+				time.Sleep(2 * time.Second)
+				resp, err := next()
+				if err != nil {
+					return nil, err
+				}
+				_ = resp.Body.Close()
+				return reconciletest.AnswerWith(apierrors.NewTimeoutError("no answer in time", 0))(ctx, next)
+			}
+		})
+		e.link.DelayWatches("secrets", time.Hour)
+		e.tenant("one", "b")
+		time.Sleep(time.Second)
+		e.saw("one")
+		e.tenant("one", "b", "a")
+		time.Sleep(time.Minute)
+		require.Equal(t, []string{"b: a:own"}, e.saw("one"), "never without it")
 	})
 }
 
@@ -558,6 +664,8 @@ func TestMistakesWithDynamic(t *testing.T) {
 		require.ErrorContains(t, err, wrong)
 	}
 
+	family, err = reconcile.NewDynamic("family", func(string) (*secrets, error) { return nil, nil })
+	require.NoError(t, err)
 	c = newController()
 	reconcile.For(c, maps)
 	reconcile.Needs(c, maps, family, none, nil)
@@ -567,9 +675,19 @@ func TestMistakesWithDynamic(t *testing.T) {
 	reconcile.For(d, maps)
 	reconcile.Needs(d, maps, family, none, nil)
 	_, err = reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{d}})
-	require.ErrorContains(t, err, "family belongs to another Manager already")
+	require.ErrorContains(t, err, "Needs was called after NewManager")
 	reconcile.Needs(c, maps, family, none, nil)
 	require.ErrorContains(t, m.Run(t.Context()), "Needs was called after NewManager")
+
+	one, two := newController(), newController()
+	family, err = reconcile.NewDynamic("family", func(string) (*secrets, error) { return nil, nil })
+	require.NoError(t, err)
+	for _, c := range []*reconcile.Controller{one, two} {
+		reconcile.For(c, maps)
+		reconcile.Needs(c, maps, family, none, nil)
+	}
+	_, err = reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{one}})
+	require.ErrorContains(t, err, "family is also needed by controller \"c\", which is none of")
 }
 
 // What the function of NewDynamic must not return is the error of the keys, and does not end the Manager.
@@ -604,8 +722,13 @@ func TestMistakesWithInformersThatCome(t *testing.T) {
 		require.NoError(t, err)
 		failed := map[string]string{}
 		c, err := reconcile.NewController("c",
-			reconcile.Func(func(context.Context, reconcile.Key) (reconcile.Result, error) {
-				return reconcile.Result{}, nil
+			reconcile.Func(func(_ context.Context, key reconcile.Key) (reconcile.Result, error) {
+				m, ok := maps.Get(key)
+				if !ok {
+					return reconcile.Result{}, nil
+				}
+				_, err := family.Get(m.Data["needs"])
+				return reconcile.Result{}, err
 			}), reconcile.Options{OnRun: func(_ string, key reconcile.Key, run status.Run) {
 				if run.Error != nil {
 					failed[key.Name] = run.Error.Text
@@ -638,12 +761,13 @@ func TestMistakesWithInformersThatCome(t *testing.T) {
 		cancel()
 		require.NoError(t, <-done)
 		require.Len(t, failed, 6)
-		require.Contains(t, failed["m-0"], "family: the informer of nil: the function given to NewDynamic has returned nil")
+		require.Contains(t, failed["m-0"],
+			"family: the informer of nil: the function given to NewDynamic has returned nil")
 		require.Contains(t, failed["m-1"], "panic")
 		require.Contains(t, failed["m-2"], "has returned informer maps, which the Manager runs")
 		require.Contains(t, failed["m-4"], "has returned the informer of same")
 		require.Contains(t, failed["m-5"], "family: the informer of other: no such kind")
-		require.Contains(t, failed["m-6"], "has returned informer other, which has ended")
+		require.Contains(t, failed["m-6"], "has returned informer other, which has run before")
 	})
 }
 
@@ -732,15 +856,17 @@ func TestTheNextLeaderSeesWhatWasWrittenToWhatComesAndGoes(t *testing.T) {
 		givesUp, writesThen, crashes bool
 		lists                        reconciletest.Fault // of the next leader
 		missing, next                bool                // another namespace, for both or for the next one
+		uninstalled                  bool                // the other namespace, when the next one has seen it
 	}{
-		"it is still named":                     {},
-		"it was given up":                       {givesUp: true},
-		"it was written when it was given up":   {givesUp: true, writesThen: true},
-		"after a crash":                         {crashes: true},
-		"beside a kind that is missing":         {missing: true},
-		"beside one that is missing only there": {next: true},
-		"after a crash beside a missing kind":   {crashes: true, missing: true},
-		"a list that began before":              {lists: reconciletest.Delay(0, 10*time.Second)},
+		"it is still named":                      {},
+		"it was given up":                        {givesUp: true},
+		"it was written when it was given up":    {givesUp: true, writesThen: true},
+		"after a crash":                          {crashes: true},
+		"beside a kind that is missing":          {missing: true},
+		"beside one that is missing only there":  {next: true},
+		"after a crash beside a missing kind":    {crashes: true, missing: true},
+		"after a crash beside one that was gone": {crashes: true, uninstalled: true},
+		"a list that began before":               {lists: reconciletest.Delay(0, 10*time.Second)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -790,6 +916,10 @@ func TestTheNextLeaderSeesWhatWasWrittenToWhatComesAndGoes(t *testing.T) {
 				if test.crashes {
 					second.link.DelayWatches("secrets", 5*time.Second)
 				}
+				if test.uninstalled {
+					second.fail("b", gone)
+					second.link.CutWatches()
+				}
 				time.Sleep(time.Second)
 				if test.writesThen {
 					first.tenant("one", "b")
@@ -813,8 +943,14 @@ func TestTheNextLeaderSeesWhatWasWrittenToWhatComesAndGoes(t *testing.T) {
 				require.Equal(t, "a:own", saw[0], "never without it")
 				m := second.manager.Inspect()
 				require.Equal(t, "complete", m.Leadership.Handover)
-				if test.missing && test.crashes {
-					require.Zero(t, m.Leadership.HandoverTook, "nothing is waited for that is not complete")
+				if (test.missing || test.uninstalled) && test.crashes {
+					require.Zero(t, m.Leadership.HandoverTook, "nothing is waited for that cannot be shown")
+				}
+				if test.uninstalled {
+					require.Empty(t, second.saw("two"))
+					second.fail("b", nil)
+					time.Sleep(time.Minute)
+					require.Equal(t, []string{"b:"}, second.saw("two"))
 				}
 				require.Less(t, m.Leadership.TenureSince.Sub(left), 20*time.Second)
 				second.link.DelayWatches("configmaps", 0)
@@ -826,14 +962,10 @@ func TestTheNextLeaderSeesWhatWasWrittenToWhatComesAndGoes(t *testing.T) {
 
 // An informer of a client that TrackWrites does not see would show own writes some day, and miss others.
 func TestAnInformerThatComesWithoutTrackWrites(t *testing.T) {
-	inEstate(t, []string{"a"}, func(e *estate) {
+	inEstateThatEnds(t, []string{"a"}, func(e *estate) {
 		e.untracked.Store(true)
 		e.tenant("one", "a")
-		time.Sleep(time.Minute)
-		require.Empty(t, e.saw("one"))
-		require.Equal(t, status.KeyBackingOff, e.InspectKey(tenantKey("one")).State)
-		runs := e.InspectKey(tenantKey("one")).Runs
-		require.Contains(t, runs[len(runs)-1].Error.Text, "whose requests do not pass TrackWrites")
+		require.ErrorContains(t, <-e.done, "secrets in a, whose requests do not pass TrackWrites")
 	})
 }
 
@@ -888,19 +1020,21 @@ func TestTheHealthOfAFamily(t *testing.T) {
 	})
 }
 
-// A handler that does not return when its informer is given up ends the Manager, as any other that does not end.
+// A handler that does not return when its informer is given up holds back no other. Run tells of it at its end.
 func TestAnInformerThatCannotBeGivenUp(t *testing.T) {
-	inEstateThatEnds(t, []string{"a"}, func(e *estate) {
+	inEstateThatEnds(t, []string{"a", "b"}, func(e *estate) {
 		stuck := make(chan struct{})
 		e.blocked.Store(&stuck)
 		e.tenant("one", "a")
 		e.secret("a", "s", "block")
 		e.tenant("one")
 		time.Sleep(time.Minute)
-		err := <-e.done
-		require.ErrorIs(t, err, reconcile.ErrStuck)
-		require.ErrorContains(t, err, "secrets of tenants")
+		e.tenant("two", "b")
+		require.Equal(t, []string{"b:"}, e.saw("two"))
 		close(stuck)
+		err := e.stop()
+		require.ErrorIs(t, err, reconcile.ErrStuck)
+		require.ErrorContains(t, err, "secrets in a")
 	})
 }
 
@@ -934,4 +1068,32 @@ func TestARefusedNamespaceDoesNotHoldBackTheStart(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A new leader does not wait for a namespace that is refused either.
+func TestARefusedNamespaceDoesNotHoldBackANewLeader(t *testing.T) {
+	inProvinceWith(t, func(p *province) reconcile.Options {
+		p.faults["two"] = reconciletest.AnswerWith(apierrors.NewForbidden(corev1.Resource("secrets"), "",
+			errors.New("no")))
+		for _, namespace := range []string{"one", "two"} {
+			_, err := p.admin.CoreV1().ConfigMaps(namespace).Create(t.Context(),
+				&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "m"}}, metav1.CreateOptions{})
+			require.NoError(t, err)
+		}
+		var err error
+		p.elector, err = leaderelection.New(leaderelection.Config{REST: p.link.Config(), Namespace: "one", Name: "lock",
+			Identity: "p"})
+		require.NoError(t, err)
+		return reconcile.Options{}
+	}, []string{"one", "two"}, []string{"one", "two"}, func(t *testing.T, p *province) {
+		time.Sleep(20 * time.Second)
+		require.Equal(t, 1, p.ran("one"))
+		leads := p.manager.Inspect().Leadership
+		require.Equal(t, "complete", leads.Handover)
+		require.Less(t, leads.HandoverTook, time.Second)
+		require.Zero(t, p.ran("two"))
+		p.fail("two", nil)
+		time.Sleep(time.Minute)
+		require.Equal(t, 1, p.ran("two"))
+	})
 }

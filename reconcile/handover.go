@@ -135,9 +135,6 @@ func passHandoverOn(h handoverElector) {
 // leader, and false if ctx ends before.
 func (m *Manager) awaitHandover(ctx context.Context, h handoverElector) (rest []handoverEntry, ok bool) {
 	log, began := klog.FromContext(ctx), time.Now()
-	for _, f := range m.families {
-		f.renew()
-	}
 	word, waited := h.Handover()
 	var left []handoverEntry
 	if word != "" {
@@ -246,7 +243,7 @@ func (l *ledger) handoverEntries() (all []handoverEntry) {
 	for c := range everyCache(l) {
 		all = append(all, c.handoverEntries(l)...)
 	}
-	return append(all, l.coming.leftBehind()...)
+	return append(all, l.coming.entries()...)
 }
 
 // handoverEntries returns what the next leader's cache must have seen. The mu of the cache's ledger is held.
@@ -330,11 +327,12 @@ func (l *ledger) unsteady(waited bool) (all []handoverEntry) {
 // that is closed when these debts are paid; nil if there are none.
 func (l *ledger) oweHandover(all []handoverEntry, taken []bool) <-chan struct{} {
 	for c := range everyCache(l) {
-		if c.comes && !c.complete() { // its list begins now, and its keys wait for it
-			continue
-		}
 		owe := func(i int, namespace string, selective bool) {
 			left := all[i]
+			if !c.canShow(namespace) { // others need not wait; and the entry is for the next leader, too
+				c.listAfter(namespace)
+				return
+			}
 			taken[i] = true
 			d := &debt{owner: handoverOwner, kind: status.DebtChange, object: object{c, Key{Namespace: namespace}},
 				resourceVersion: left.ResourceVersion, selective: selective}
@@ -376,6 +374,14 @@ func (l *ledger) oweHandover(all []handoverEntry, taken []bool) <-chan struct{} 
 	}
 	a.allPaid = make(chan struct{})
 	return a.allPaid
+}
+
+// canShow reports whether the cache may come to show what is waited for in a namespace: it has been complete, and if it
+// comes and goes the server does not refuse it.
+func (c *cache) canShow(namespace string) bool {
+	h := c.HealthIn(namespace)
+	lost := c.comes && (h.State == informer.Denied || h.State == informer.Missing)
+	return c.byName || h.State == "" || h.Listed > 0 && !lost
 }
 
 // handoverDebts returns what the caches have not seen of the handover.

@@ -77,8 +77,7 @@ type Manager struct {
 	// Never changed after NewManager.
 	opts      ManagerOptions
 	informers []*managedInformer
-	ledgers   []*ledger    // of the controllers
-	families  []anyDynamic // those of informers, each once
+	ledgers   []*ledger // of the controllers
 
 	// Any goroutine may use these.
 	failures failures
@@ -114,9 +113,7 @@ func NewManager(opts ManagerOptions) (*Manager, error) {
 			ca.learner = m.manage(ca.trackedInformer).learner
 		}
 		for _, n := range c.needs {
-			if n.family.belongTo(m); !slices.Contains(m.families, n.family) {
-				m.families = append(m.families, n.family)
-			}
+			n.family.belongTo(m)
 			m.manage(n.family)
 		}
 	}
@@ -190,6 +187,12 @@ func (opts ManagerOptions) sourceMistakes() (errs []error) {
 			if n.family.belongTo(nil) != nil {
 				errs = append(errs, fmt.Errorf("controller %q: Needs: %s belongs to another Manager already", c.name,
 					n.family.Name()))
+			}
+			for _, other := range n.family.controllers() {
+				if !slices.Contains(opts.Controllers, other) {
+					errs = append(errs, fmt.Errorf("controller %q: Needs: %s is also needed by controller %q, which "+
+						"is none of ManagerOptions.Controllers", c.name, n.family.Name(), other.name))
+				}
 			}
 		}
 		if len(c.sources)+len(c.channels) == 0 && len(c.mistakes) == 0 {
@@ -321,7 +324,7 @@ func (m *Manager) waitForCaches(ctx context.Context) error {
 		case errors.Is(err, informer.ErrStopped):
 			return err
 		default:
-			if err := m.missingCaches(wait); err != nil {
+			if err := m.missingCaches(wait, refused); err != nil {
 				return fmt.Errorf("the caches were not complete within SyncTimeout (%s): %w", m.opts.SyncTimeout, err)
 			} // else they have become complete at the last moment
 		}
@@ -401,10 +404,12 @@ func onlyRefused(inf Informer) (only bool) {
 }
 
 // missingCaches says what keeps each incomplete cache from being complete, or returns nil. ctx has ended.
-func (m *Manager) missingCaches(ctx context.Context) error {
+func (m *Manager) missingCaches(ctx context.Context, refused map[Informer]bool) error {
 	var errs []error
 	for _, inf := range m.informers {
-		errs = append(errs, inf.WaitForSync(ctx))
+		if !refused[inf.Informer] {
+			errs = append(errs, inf.WaitForSync(ctx))
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -450,10 +455,20 @@ func untracked(controller string, ca *cache) error {
 		"informers do: make its client from what reconcile.ClientConfig returns, too", controller, ca.Name())
 }
 
-// checkTracked is checkTracking for a cache that comes and goes.
-func (m *Manager) checkTracked(controller string, ca *cache) error {
-	if passed, _ := ca.learner.tracked(); passed || !m.tracks.Load() {
-		return nil
+// checkTracked is checkTracking for a cache that comes and goes, once it has made requests. A mistake ends the Manager.
+func (m *Manager) checkTracked(controller string, ca *cache) {
+	passed, _ := ca.learner.tracked()
+	switch {
+	case passed == m.tracks.Load():
+	case !passed:
+		m.failures.add(untracked(controller, ca))
+	case !m.tracks.Swap(true):
+		for _, c := range m.opts.Controllers {
+			for _, other := range c.ledger.caches {
+				if passed, _ := other.learner.tracked(); !passed && other.Health().Lists > 0 {
+					m.failures.add(untracked(c.name, other))
+				}
+			}
+		}
 	}
-	return untracked(controller, ca)
 }

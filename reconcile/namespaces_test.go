@@ -35,6 +35,7 @@ type province struct {
 	secrets *informer.SharedIndexInformer[*corev1.Secret]
 	*reconcile.Controller
 	manager *reconcile.Manager
+	elector reconcile.Elector          // nil: none
 	into    func(reconcile.Key) string // the namespace that a key's Secrets are made in; nil: its own
 	needs   map[string][]string        // by the names of keys, in inProvinceOfTenants
 	tells   bool                       // the Reconciler tells of the Secrets that it has made
@@ -111,7 +112,8 @@ func inProvinceWith(t *testing.T, options func(*province) reconcile.Options, nam
 		p.Controller = c
 		reconcile.For(c, p.maps)
 		reconcile.DependsOn(c, p.secrets)
-		m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
+		m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c},
+			Elector: p.elector})
 		require.NoError(t, err)
 		p.manager = m
 		ctx, cancel := context.WithCancel(t.Context())

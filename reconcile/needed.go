@@ -1,7 +1,6 @@
 package reconcile
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -36,15 +35,15 @@ func (c *Controller) needed(list []string, key Key) ([]string, error) {
 
 // awaitCaches lets a key wait for each cache that may not be acted on in one of these namespaces, or that its object
 // names, and no longer for those that it waits for in other namespaces. It reports whether the key waits for nothing
-// since then, and is in the queue again. The error says which cache cannot be had: see Needs.
-func (c *Controller) awaitCaches(key Key, needed []string) (woken bool, err error) {
+// since then, and is in the queue again.
+func (c *Controller) awaitCaches(key Key, needed []string) (woken bool) {
 	l := c.ledger
 	for _, n := range c.needs {
-		err = errors.Join(err, n.await(key))
+		n.await(key)
 	}
 	for _, in := range l.caches {
 		for _, namespace := range needed {
-			if !in.byName && in.Fresh(namespace) != nil {
+			if !in.byName && !in.ready(namespace) {
 				l.awaitReady(key, object{in, Key{Namespace: namespace}})
 				if !in.byNamespace.Load() {
 					break // all of it is one place
@@ -55,7 +54,7 @@ func (c *Controller) awaitCaches(key Key, needed []string) (woken bool, err erro
 	}
 	return l.open.Load() > 0 && l.awaitNoLonger(key, func(place object) bool {
 		return !place.cache.byName && !place.cache.comes && !slices.Contains(needed, place.key.Namespace)
-	}), err
+	})
 }
 
 // awaitNoLonger lets a key wait no longer for some parts of the caches to be ready. It reports whether that has put the

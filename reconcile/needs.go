@@ -1,7 +1,6 @@
 package reconcile
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -32,17 +31,23 @@ import (
 // that the key's object names is complete and may be acted on: the key is parked, and [Controller.Why] says what it
 // waits for. Other keys run on. In Reconcile [Dynamic.Get] returns the informer.
 //
-// sources is called with each informer before it runs, and makes it a source of the controller by [Owns],
-// [ClusterOwns], [Watches] or [DependsOn]. Nil, or a function that does none of it, stands for DependsOn. In each
-// informer of the family the loop waits for what the controller writes, as in any other source.
+// sources is called with each informer before it runs, also with those that objects of other controllers name, and by
+// several goroutines at once. It makes the informer a source of the controller by [Owns], [ClusterOwns], [Watches] or
+// [DependsOn]. Nil, or a function that does none of it, stands for DependsOn. In each informer of the family that is
+// complete the loop waits for what the controller writes, as in any other source, whichever key has written it.
 //
 // An informer is given up when no object of any controller names it. Its objects name no keys then. What keys have
 // written to it is no longer waited for, as in a namespace that an informer no longer follows; so an object names what
 // Reconcile still has to clean up. Standbys follow what is named, too.
 //
+// While an informer is not complete, because its kind is not installed or is refused, neither Reconcile nor
+// Options.Invalid is called for the keys whose objects name it. For an object with a finalizer that means that it stays,
+// if its kind was removed before it. So let names return nothing for an object with a deletionTimestamp unless its end
+// needs the informers, and handle the error of Get.
+//
 // Of names the rules of [informer.AddIndex] hold: it must be quick, and must say the same of the same object. A
 // controller calls Needs once for a family, which several controllers of one Manager may share. Like For it returns no
-// error: NewManager reports mistakes.
+// error: NewManager reports mistakes. Those of sources end the Manager, when an object first names an informer.
 func Needs[R any, N comparable, T any](c *Controller, from *informer.SharedIndexInformer[R], to *Dynamic[N, T],
 	names func(R) []N, sources func(*informer.SharedIndexInformer[T])) {
 	switch {
@@ -52,7 +57,7 @@ func Needs[R any, N comparable, T any](c *Controller, from *informer.SharedIndex
 	case to == nil:
 		c.mistake("Needs: the Dynamic is nil")
 		return
-	case c.manager != nil:
+	case c.manager != nil || to.manager != nil:
 		c.mistake("Needs was called after NewManager")
 		return
 	case slices.ContainsFunc(to.users, func(u *user[N, T]) bool { return u.Controller == c }):
@@ -69,7 +74,7 @@ func Needs[R any, N comparable, T any](c *Controller, from *informer.SharedIndex
 		return list
 	}
 	u := &user[N, T]{Controller: c, to: to, sources: sources,
-		named: func(name N) bool { return len(index.Keys(name)) > 0 },
+		named: index.Has,
 		namedBy: func(key Key) []N {
 			if object, exists := from.Get(key); exists {
 				return namesIn(object)
@@ -98,7 +103,7 @@ func Needs[R any, N comparable, T any](c *Controller, from *informer.SharedIndex
 type need struct {
 	from   Informer
 	family anyDynamic
-	await  func(Key) error    // opens a debt for each that may not be acted on, and returns why one cannot be
+	await  func(Key)          // opens a debt for each that may not be acted on
 	caches func(Key) []*cache // those that run
 }
 
@@ -107,7 +112,7 @@ type anyDynamic interface {
 	Informer
 	parts(withText bool) []status.Namespace
 	belongTo(*Manager) *Manager
-	renew()
+	controllers() []*Controller
 }
 
 // user is a controller that uses a family.
@@ -123,7 +128,7 @@ type user[N comparable, T any] struct {
 // longer names goes on.
 func (u *user[N, T]) changed(key Key, before, now []N) {
 	for _, name := range now {
-		if !slices.Contains(before, name) {
+		if !slices.Contains(before, name) && u.to.running(name) == nil {
 			u.to.look(name)
 		}
 	}
@@ -144,27 +149,30 @@ func (u *user[N, T]) needsNoLonger(key Key, name N) {
 	}
 }
 
-// await lets a key wait for each informer that its object names and that may not be acted on. The error says which
-// cannot be made.
-func (u *user[N, T]) await(key Key) error {
-	var errs []error
+// await lets a key wait for each informer that its object names and that may not be acted on. It does not wait for one
+// that cannot be made: Get says why.
+func (u *user[N, T]) await(key Key) {
 	for _, name := range u.namedBy(key) {
-		m, err := u.to.member(name)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		ca := m.caches[u.ledger]
-		if ca.Fresh(metav1.NamespaceAll) == nil {
-			errs = append(errs, u.manager.checkTracked(u.name, ca))
-			continue
-		}
-		u.ledger.awaitReady(key, object{cache: ca})
-		if !slices.Contains(u.namedBy(key), name) { // or nothing would tell of a change that came before the debt
-			u.needsNoLonger(key, name)
+		for {
+			m, err := u.to.member(name)
+			if err != nil {
+				break
+			}
+			ca := m.caches[u.ledger]
+			if ca.ready(metav1.NamespaceAll) {
+				u.manager.checkTracked(u.name, ca)
+			} else {
+				u.ledger.awaitReady(key, object{cache: ca})
+			}
+			if !slices.Contains(u.namedBy(key), name) { // or nothing would tell of a change that came before the debt
+				u.needsNoLonger(key, name)
+				break
+			}
+			if u.to.running(name) == m { // else it was given up, and came again
+				break
+			}
 		}
 	}
-	return errors.Join(errs...)
 }
 
 // caches returns the caches of the informers that the object of a key names, of those that run.

@@ -24,6 +24,9 @@ func (l *ledger) follows(address string) (t target, followed bool) {
 			return t, true
 		}
 	}
+	if t = guessTarget(address); l.coming.knows(t) { // it may come back before the answer
+		return t, true
+	}
 	return target{}, false
 }
 

@@ -34,7 +34,7 @@ type worker struct {
 	outcome  outcome              // of its run
 	turn     keys.Turn            // of its runs; others may read a part of it, as its doc says
 	needed   []string             // the namespaces that the key needs
-	unknown  error                // why nobody knows what the key needs, or why that cannot be had
+	unknown  error                // why nobody knows which those are
 	// sawInvalid says that the run has called Options.Invalid, or nothing, in place of Reconcile.
 	sawInvalid bool
 	// record is that of the run that has ended, for Options.OnRun; nil if there is none, or the run is not for it.
@@ -100,9 +100,7 @@ func (w *worker) handle(claim workqueue.Claim[Key]) {
 	woken := false
 	lifecycle.OrExit(func() { // both call user code
 		w.needed, w.unknown = c.needed(w.needed[:0], key)
-		if w.unknown == nil {
-			woken, w.unknown = c.awaitCaches(key, w.needed)
-		}
+		woken = w.unknown == nil && c.awaitCaches(key, w.needed)
 	}, func() { claim.Retry() })
 	if woken {
 		claim.Rest(0) // it needs no more what it has waited for: the ledger has added it again

@@ -113,6 +113,13 @@ func (ix *Index[X, K, F, V]) Keys(x X) []K {
 	return pick(&ix.store.keys, ix.members(x))
 }
 
+// Has reports whether a value is found under x.
+func (ix *Index[X, K, F, V]) Has(x X) bool {
+	ix.store.RLock()
+	defer ix.store.RUnlock()
+	return len(ix.members(x)) > 0
+}
+
 // Values returns the index values under which at least one value is found, in no particular order.
 func (ix *Index[X, K, F, V]) Values() []X {
 	ix.store.RLock()
