@@ -73,7 +73,7 @@ var errGivenUp = errors.New("given up")
 // NewDynamic makes a family. Its name stands in logs, errors and metrics. of makes the informer of a name: a new one in
 // each call, because a name may come back that was given up. The informer should have a name of its own, as logs and
 // Why tell informers apart by it. of sends no request, and is called by several goroutines at once, on standbys, too.
-// Its error, such as for a name that can be no resource, is the error of [Dynamic.Get], so that Reconcile can report it.
+// Its error, as for a name that can be no resource, is the error of [Dynamic.Get], so that Reconcile can report it.
 // The keys do not wait for such an informer, and of is called again when they run again.
 //
 // A handler of an informer that does not return when its informer is given up is logged, and Run tells of it at its
@@ -184,8 +184,8 @@ func (d *Dynamic[N, T]) Len() (n int) {
 }
 
 // Health sums up the health of the informers. State is Live unless some of those that are complete are Stale or Failed,
-// and none is Live: then it is that of one of these. Unknown counts those that are not complete. Numbers are sums, those
-// of Lists and of its like with the informers that were given up.
+// and none is Live: then it is that of one of these. Unknown counts those that are not complete. Numbers are sums,
+// those of Lists and of its like with the informers that were given up.
 func (d *Dynamic[N, T]) Health() informer.Health {
 	d.mu.Lock()
 	h, running, unknown := d.past, make([]*member[T], 0, len(d.members)), 0

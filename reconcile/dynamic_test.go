@@ -456,7 +456,7 @@ func TestAWriteToAnInformerThatOthersName(t *testing.T) {
 	})
 }
 
-// The answer to a write is a 504. Its informer was not there when the write was sent, and has listed before it happened.
+// The answer to a write is a 504. Its informer was not there when the write was sent, and has listed before that.
 func TestALostAnswerToAWriteToWhatWasGivenUp(t *testing.T) {
 	inEstate(t, []string{"a", "b"}, func(e *estate) {
 		var wrote atomic.Bool
