@@ -48,7 +48,7 @@ func provisioned(t *testing.T, steps ...string) reconciletest.Scenario {
 		Settled: settled,
 		Always:  keepsTenants,
 		Budget:  time.Second,
-		Limit:   5 * time.Second,
+		Limit:   3 * time.Second,
 	}
 	if soak {
 		sc.Budget, sc.Limit, sc.Seed = 3*time.Minute, 0, uint64(time.Now().UnixNano())
