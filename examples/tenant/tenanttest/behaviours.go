@@ -37,9 +37,11 @@ func behaviours() map[string]func(*world) {
 	}
 }
 
-// behavioursWithFaults are those that need a server with faults.
-func behavioursWithFaults() map[string]func(*world) {
+// behavioursInMemory are those that need faults, hours, or a look at the operator's requests.
+func behavioursInMemory() map[string]func(*world) {
 	return map[string]func(*world){
+		"a namespace that becomes free is taken at once": checkFreed,
+		"what the server refuses is not sent again":      checkRefusedOnce,
 		"a namespace that is refused holds back nobody else": func(w *world) {
 			checkAlone(w, reconciletest.Refuse(apierrors.NewForbidden(corev1.Resource("resourcequotas"), v1.QuotaName,
 				errors.New("for half an hour"))))
@@ -313,6 +315,34 @@ func checkRefused(w *world) {
 	w.always(2*time.Second, w.is(w.name, v1.ReasonRefused))
 	w.patch(w.name, `{"spec":{"quota":{"pods":"1"}}}`)
 	w.eventually(w.is(w.name, v1.ReasonProvisioned))
+}
+
+// checkFreed has a namespace that is in the way for so long that no failure is tried again within a second.
+func checkFreed(w *world) {
+	_, err := w.client.CoreV1().Namespaces().Create(w.Context(), &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{Name: w.home("web")}}, metav1.CreateOptions{})
+	require.NoError(w, err)
+	w.create(w.name)
+	time.Sleep(30 * time.Minute)
+	require.NoError(w, w.is(w.name, v1.ReasonNameTaken)())
+	require.NoError(w, w.client.CoreV1().Namespaces().Delete(w.Context(), w.home("web"), metav1.DeleteOptions{}))
+	w.within(time.Second, w.is(w.name, v1.ReasonProvisioned))
+}
+
+func checkRefusedOnce(w *world) {
+	w.create(w.name, func(s *v1.TenantSpec) { s.Quota = quantities("pods", "-1") })
+	w.eventually(w.is(w.name, v1.ReasonRefused))
+	sent := func() (n int) {
+		for _, r := range w.link.Requests() {
+			if r.Resource.Resource == "resourcequotas" && r.Writes() {
+				n++
+			}
+		}
+		return n
+	}
+	before := sent()
+	time.Sleep(30 * time.Minute)
+	require.LessOrEqual(w, sent(), before+2, "one for each namespace, at most")
 }
 
 func checkCalm(w *world) {

@@ -63,7 +63,7 @@ func newWorld(t *testing.T, cfg *rest.Config, name string) *world {
 func InMemory(t *testing.T, start Start) {
 	dir := Manifests(t)
 	all := behaviours()
-	for name, behaviour := range behavioursWithFaults() {
+	for name, behaviour := range behavioursInMemory() {
 		all[name] = behaviour
 	}
 	for name, behaviour := range all {
@@ -80,7 +80,7 @@ func InMemory(t *testing.T, start Start) {
 	}
 }
 
-// OnCluster runs all behaviours that need no faults on a real control plane.
+// OnCluster runs on a real control plane all behaviours that can be had there.
 func OnCluster(t *testing.T, start Start) {
 	c := cluster.Shared(t)
 	Install(t, c)
