@@ -140,8 +140,8 @@ func (w *stream) join(c *call, withObjects bool) (held []object, cached, compact
 }
 
 // sinceBase returns the version from which a watch goes on. It is later than the one that was asked for if the resource
-// came from the base of a fork in between: then the watch begins with what had changed by then. A client has the earlier
-// version from an object of the fork, so it has not seen what was deleted before the fork.
+// came from the base of a fork in between: then the watch begins with what had changed by then. A client has the
+// earlier version from an object of the fork, so it has not seen what was deleted before the fork.
 func (w *stream) sinceBase(c *call, asked int64) (next int64, err error) {
 	changed, floor := w.server.store.seededAfter(c.resource.GroupResource(), asked)
 	if asked >= floor {
