@@ -18,9 +18,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/thermostat-go/thermostat/reconcile/plan"
@@ -168,9 +171,12 @@ func TestAnOperatorIsPlanned(t *testing.T) {
 		report, err := plan.RunCommand(t.Context(), c.reader, plan.Command{
 			Args:   []string{binary, "--http-address=0", "--image=" + image},
 			Output: &output,
-		}, plan.RunOptions{Quiet: 4 * time.Second, Timeout: time.Minute})
+		}, plan.RunOptions{Quiet: 4 * time.Second, Timeout: time.Minute,
+			Options: plan.Options{Account: "cronbackup/cronbackup"}})
 		require.NoError(t, err, output.String())
 		require.True(t, report.Settled)
+		require.Empty(t, report.Refused, "its roles are enough")
+		require.Empty(t, report.Approximate)
 		printed = output.String()
 		return report
 	}
@@ -227,4 +233,53 @@ func TestAReadOnlyAccountIsEnough(t *testing.T) {
 	require.Empty(t, report.Missing)
 	require.Empty(t, report.Refused)
 	require.Len(t, report.Changes, 7)
+}
+
+// TestAnAccountMayDoWhatTheClusterGrants plans with the account of a program that may create ConfigMaps, by an
+// aggregated role, and Secrets not.
+func TestAnAccountMayDoWhatTheClusterGrants(t *testing.T) {
+	c := audited(t)
+	namespace, ctx := c.Namespace(t), t.Context()
+	rbac := c.Client().RbacV1()
+	label := map[string]string{"aggregate-to": namespace}
+	_, err := rbac.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: namespace},
+		AggregationRule: &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: label}}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	part := metav1.ObjectMeta{Name: namespace + "-part", Labels: label}
+	_, err = rbac.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: part, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"create"}},
+	}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	for _, role := range []string{namespace, "no-such-role"} {
+		_, err = rbac.RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: role},
+			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: "operator"}},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	require.EventuallyWithT(t, func(t *assertCollect) {
+		role, err := rbac.ClusterRoles().Get(ctx, namespace, metav1.GetOptions{})
+		require.NoError(t, err)
+		require.NotEmpty(t, role.Rules, "a controller fills them in")
+	}, time.Minute, 100*time.Millisecond)
+	report, err := plan.Run(ctx, c.reader, func(ctx context.Context, cfg *rest.Config) error {
+		c := kubernetes.NewForConfigOrDie(cfg).CoreV1()
+		_, err1 := c.ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
+			metav1.CreateOptions{})
+		_, err2 := c.Secrets(namespace).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
+			metav1.CreateOptions{})
+		if !apierrors.IsForbidden(err2) {
+			return fmt.Errorf("the Secret: %w", err2)
+		}
+		return err1
+	}, plan.RunOptions{Quiet: quiet, Options: plan.Options{Account: namespace + "/operator"}})
+	require.NoError(t, err)
+	require.Equal(t, []string{"create ConfigMap " + namespace + "/a"}, verbs(report))
+	require.Len(t, report.Refused, 1)
+	require.Equal(t, "Forbidden", report.Refused[0].Reason)
+	c.requireNoWrites(t)
+
+	_, err = plan.Fork(ctx, c.reader, plan.Options{Account: "operator"})
+	require.ErrorContains(t, err, "NAMESPACE/NAME")
 }

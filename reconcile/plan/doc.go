@@ -41,16 +41,17 @@
 //     CEL are checked with [Options].Rules only.
 //   - webhooks are not called, and those that would be are named
 //   - what a CustomResourceDefinition that the program writes would serve is not served
-//   - access reviews of the program's own rights are answered with yes
+//   - without [Options].Account access reviews of the program's own rights are answered with yes, and no request is
+//     refused for want of a right
 //   - what goes with a deleted object of a kind that the plan may not list
 //
 // What is refused, with code 501 and as a part of the report: a kind in two versions that no definition joins, a kind
 // with a conversion webhook in a second version, subresources other than status, scale and binding (logs, exec,
 // evictions), requests for what cannot be listed, such as TokenReviews.
 //
-// Not looked at, and not listed: quotas, limit ranges, pod security, admission policies, and the rights that the
-// program's own account has in the cluster. A program that acts on something else than the cluster does so: only the
-// requests that it makes by the configuration of the fork are kept from the world.
+// Not looked at, and not listed: quotas, limit ranges, pod security and admission policies. A program that acts on
+// something else than the cluster does so: only the requests that it makes by the configuration of the fork are kept
+// from the world.
 //
 // # The report
 //
@@ -71,7 +72,7 @@
 // # Reading order
 //
 //	fork.go      the server, its configuration, Settle; certificate.go
-//	base.go      the cluster below: GETs only
+//	base.go      the cluster below: GETs only; account.go: the rights that the program has there
 //	recorder.go  requests and writes, and what becomes of them; fields.go, restarts.go
 //	tracer.go    what goes with a deleted object; world.go: what comes of a written one
 //	report.go    what is said; text.go

@@ -31,6 +31,9 @@ type Options struct {
 	Rules reconciletest.RuleCompiler
 	// World is what goes on beside the program. Zero: nothing.
 	World World
+	// Account is the service account that the program will run as in the cluster, as NAMESPACE/NAME. The fork then
+	// refuses what the roles of the cluster do not grant it. Empty: the program may do everything on the fork.
+	Account string
 }
 
 // Server is a fork of a cluster. Make one with [Fork].
@@ -60,30 +63,48 @@ const stopGrace = 10 * time.Second
 // Nothing is read before a client of the fork asks for it.
 func Fork(ctx context.Context, cfg *rest.Config, o Options) (*Server, error) {
 	s := &Server{recorder: newRecorder()}
+	s.ctx, s.cancel = context.WithCancel(ctx)
+	if err := s.start(cfg, o); err != nil {
+		return nil, errors.Join(fmt.Errorf("plan: %w", err), s.Close())
+	}
+	context.AfterFunc(s.ctx, s.server.Close)
+	return s, nil
+}
+
+// start makes the server and what it consists of. What it has made when it fails is for Close.
+func (s *Server) start(cfg *rest.Config, o Options) (err error) {
 	b, err := newBase(cfg, s.recorder)
 	if err != nil {
-		return nil, fmt.Errorf("plan: %w", err)
+		return err
 	}
-	s.server, err = reconciletest.Start(reconciletest.Options{Base: b, Rules: o.Rules,
-		Seed: uint64(time.Now().UnixNano()), CollectAfter: 50 * time.Millisecond})
-	if err != nil {
-		return nil, fmt.Errorf("plan: %w", err)
+	if s.dir, err = os.MkdirTemp("", "plan-"); err != nil {
+		return err
 	}
-	s.ctx, s.cancel = context.WithCancel(ctx)
+	options := reconciletest.Options{Base: b, Rules: o.Rules, Seed: uint64(time.Now().UnixNano()),
+		CollectAfter: 50 * time.Millisecond}
+	user := ""
+	if o.Account != "" {
+		if user, err = userOf(o.Account); err != nil {
+			return err
+		}
+		options.Roles = []string{filepath.Join(s.dir, "roles.yaml")}
+		if err := b.writeRoles(s.ctx, options.Roles[0]); err != nil {
+			return err
+		}
+	}
+	if s.server, err = reconciletest.Start(options); err != nil {
+		return err
+	}
 	s.tracer = newTracer(b, s.server.Link().Config())
 	if o.World == Healthy {
 		if s.world, err = newWorld(s.server.Link().Config()); err != nil {
-			return nil, errors.Join(fmt.Errorf("plan: %w", err), s.Close())
+			return err
 		}
 	}
-	s.recorder.told = s.told
-	s.link = s.server.Link()
+	s.recorder.told, s.recorder.judged = s.told, user != ""
+	s.link = s.server.LinkAs(user)
 	s.link.Inject(s.recorder.observe)
-	if err := s.listen(); err != nil {
-		return nil, errors.Join(fmt.Errorf("plan: %w", err), s.Close())
-	}
-	context.AfterFunc(s.ctx, func() { s.server.Close() })
-	return s, nil
+	return s.listen()
 }
 
 // told lets follow what a change leads to: the channel is closed when it has. Nil: nothing follows.
@@ -146,9 +167,6 @@ func (s *Server) listen() error {
 	// Such as of a client that ends in the middle of a handshake.
 	s.http.ErrorLog = log.New(io.Discard, "", 0)
 	s.group.Go("HTTPS", func() { _ = s.http.ServeTLS(listener, "", "") }) // which says only that it was closed
-	if s.dir, err = os.MkdirTemp("", "plan-"); err != nil {
-		return err
-	}
 	return os.WriteFile(s.Kubeconfig(), kubeconfig(s.config), 0o600)
 }
 
@@ -237,7 +255,9 @@ func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	s.server.Close() // which ends the watches, so that no handler goes on
+	if s.server != nil {
+		s.server.Close() // which ends the watches, so that no handler goes on
+	}
 	err := errors.Join(s.http.Close(), s.group.Wait(stopGrace))
 	if s.dir != "" {
 		err = errors.Join(err, os.RemoveAll(s.dir))

@@ -61,9 +61,10 @@ func main() {
 
 // options are the flags.
 type options struct {
-	kubeconfig, context, format string
-	healthy                     bool
-	quiet, timeout              time.Duration
+	kubeconfig, context, format, account string
+
+	healthy        bool
+	quiet, timeout time.Duration
 }
 
 func run(ctx context.Context, args []string, out, errOut io.Writer) (code int, err error) {
@@ -76,6 +77,8 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (code int, e
 	}
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` that names the cluster; empty: as for kubectl")
 	flags.StringVar(&o.context, "context", "", "`name` of the context in that file; empty: the current one")
+	flags.StringVar(&o.account, "account", "", "`NAMESPACE/NAME` of the service account whose rights the program has; "+
+		"empty: it may do everything on the fork")
 	flags.StringVar(&o.format, "o", "text", "`format` of the report: text, markdown or json")
 	flags.BoolVar(&o.healthy, "healthy", false, "what the program writes counts as carried out: Deployments are "+
 		"rolled out, Jobs have succeeded; otherwise the world stands still")
@@ -151,7 +154,7 @@ func runProgram(ctx context.Context, o options, command []string, errOut io.Writ
 	if err != nil {
 		return nil, fmt.Errorf("plan: no configuration of a cluster: %w", err)
 	}
-	opts := plan.RunOptions{Quiet: o.quiet, Timeout: o.timeout}
+	opts := plan.RunOptions{Quiet: o.quiet, Timeout: o.timeout, Options: plan.Options{Account: o.account}}
 	if o.healthy {
 		opts.World = plan.Healthy
 	}
