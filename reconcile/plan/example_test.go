@@ -73,8 +73,6 @@ func Example() {
 	//       spec.template.spec.containers[web].image: "web:1" -> "web:2"
 	//   create Secret default/password (plan.test)
 	//       data: (not shown)
-	//       metadata.name: "password"
-	//       metadata.namespace: "default"
 	//       type: "Opaque"
 	//
 	// writes to the cluster: 0

@@ -27,8 +27,9 @@ type Field struct {
 	Hidden bool `json:"hidden,omitempty"`
 }
 
-// serverSet are the fields of the metadata that a server sets with every write.
-var serverSet = []string{"uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink"}
+// notCompared are the fields of the metadata that a server sets with every write, and those that name the object.
+var notCompared = []string{"name", "namespace", "uid", "resourceVersion", "creationTimestamp", "generation",
+	"managedFields", "selfLink"}
 
 // changed returns the fields in which two states of an object differ, in the order of their paths. One of them may be
 // nil.
@@ -92,7 +93,7 @@ func hides(secret bool, path string) (whole string, hidden bool) {
 	return path[:end], true
 }
 
-// treeOf returns an object as JSON has it, without what a server sets with every write.
+// treeOf returns an object as JSON has it, without what is not compared.
 func treeOf(o reconciletest.Object) (map[string]any, error) {
 	if o == nil || reflect.ValueOf(o).IsNil() {
 		return nil, nil
@@ -108,7 +109,7 @@ func treeOf(o reconciletest.Object) (map[string]any, error) {
 	delete(tree, "kind")
 	delete(tree, "apiVersion")
 	if metadata, ok := tree["metadata"].(map[string]any); ok {
-		for _, name := range serverSet {
+		for _, name := range notCompared {
 			delete(metadata, name)
 		}
 	}

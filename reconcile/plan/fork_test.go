@@ -271,6 +271,45 @@ func TestDeletionsTakeWhatTheProgramHasNotRead(t *testing.T) {
 	require.Equal(t, 2, report.Pods())
 }
 
+// TestTheClustersOwnWorkIsLeftToIt has objects that the garbage collector of the cluster is about to delete.
+func TestTheClustersOwnWorkIsLeftToIt(t *testing.T) {
+	w := newWorld(t, reconciletest.Options{CollectAfter: time.Hour})
+	maps := w.clients().CoreV1().ConfigMaps("default")
+	for _, o := range []metav1.ObjectMeta{
+		{Name: "orphan", OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "gone",
+			UID: "gone"}}},
+		{Name: "going", Finalizers: []string{metav1.FinalizerDeleteDependents}},
+	} {
+		_, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: o}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	require.NoError(t, maps.Delete(t.Context(), "going", metav1.DeleteOptions{}))
+	report := w.plan(func(ctx context.Context, c kubernetes.Interface) error {
+		_, err := c.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			Name: "a"}}, metav1.CreateOptions{})
+		return err
+	})
+	require.Equal(t, []string{"create ConfigMap default/a"}, verbs(report))
+}
+
+func TestManyObjectsComeInPages(t *testing.T) {
+	w := newWorld(t, reconciletest.Options{})
+	const n = 1001
+	for i := range n {
+		_, err := w.clients().CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%04d", i)}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	w.plan(func(ctx context.Context, c kubernetes.Interface) error {
+		list, err := c.CoreV1().ConfigMaps("").List(ctx, metav1.ListOptions{})
+		if err == nil && len(list.Items) != n {
+			return fmt.Errorf("there are %d objects", len(list.Items))
+		}
+		return err
+	})
+	require.Len(t, w.link.Requests(), 3)
+}
+
 func TestTheDeletionOfANamespaceTakesWhatItHolds(t *testing.T) {
 	w := newWorld(t, reconciletest.Options{Namespaces: []string{"default", "other"}})
 	for _, namespace := range []string{"default", "other"} {
@@ -579,7 +618,18 @@ func TestCustomResourcesHaveTheirSchemas(t *testing.T) {
 	require.Equal(t, []string{"spec.volumes[data].gb", "spec.volumes[data].name"}, paths(report.Changes[0]))
 	require.Len(t, report.Refused, 1)
 	require.Empty(t, report.Approximate)
+
+	report, err = plan.Run(t.Context(), w.link.Config(), func(ctx context.Context, cfg *rest.Config) error {
+		return dynamic.NewForConfigOrDie(cfg).Resource(definitions).Delete(ctx, "sets.example.com",
+			metav1.DeleteOptions{})
+	}, plan.RunOptions{Quiet: quiet})
+	require.NoError(t, err)
+	require.Equal(t, []string{"delete CustomResourceDefinition sets.example.com data"}, verbs(report))
+	require.NotEmpty(t, report.Approximate, "the objects of the kind are not listed")
 }
+
+var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
+	Resource: "customresourcedefinitions"}
 
 // TestMissingRightsAreNamed has a plan that may read ConfigMaps in one namespace, and nothing else.
 func TestMissingRightsAreNamed(t *testing.T) {

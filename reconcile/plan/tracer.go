@@ -43,6 +43,9 @@ func newTracer(b *base, fork *rest.Config) *tracer {
 func (t *tracer) follow(ctx context.Context, w reconciletest.BaseWrite) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if w.Resource.GroupResource() == definitions.GroupResource() {
+		t.base.Approximate(w.Request, "with a definition all objects of its kind go, which are not in the list")
+	}
 	if err := t.trace(ctx, w); err != nil && ctx.Err() == nil {
 		t.base.Approximate(w.Request, fmt.Sprintf("what goes with deleted objects is not known: %v", err))
 	}
