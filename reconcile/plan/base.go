@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,20 +26,25 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
+// askAgain is how long a refused list is not asked for again.
+const askAgain = 10 * time.Second
+
 // pageSize is how many objects one request asks the cluster for.
 const pageSize = 500
 
 // base is the cluster below a fork. Its only requests are GETs: see get.
 type base struct {
-	*recorder // which is told of writes, and of what is approximate
+	life      context.Context // of the fork: what has begun to be read is read, though the client does not wait
+	*recorder                 // which is told of writes, and of what is approximate
 	client    *http.Client
 	root      *url.URL
 
 	mu         sync.Mutex
 	discovered map[schema.GroupVersion][]metav1.APIResource // guarded by mu
+	refusals   map[string]answered                          // guarded by mu, by path
 }
 
-func newBase(cfg *rest.Config, r *recorder) (*base, error) {
+func newBase(life context.Context, cfg *rest.Config, r *recorder) (*base, error) {
 	cfg = rest.CopyConfig(cfg)
 	if cfg.UserAgent == "" {
 		cfg.UserAgent = "thermostat-plan"
@@ -51,8 +57,8 @@ func newBase(cfg *rest.Config, r *recorder) (*base, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &base{recorder: r, client: client, root: root,
-		discovered: make(map[schema.GroupVersion][]metav1.APIResource)}, nil
+	return &base{life: life, recorder: r, client: client, root: root,
+		discovered: make(map[schema.GroupVersion][]metav1.APIResource), refusals: make(map[string]answered)}, nil
 }
 
 // get is the only way to the cluster, and sends nothing but GETs. An answer other than 2xx is an error.
@@ -111,7 +117,8 @@ func pathOf(r schema.GroupVersionResource, namespace string) string {
 }
 
 // Resource says how the cluster serves a resource, by its discovery documents and the definition.
-func (b *base) Resource(ctx context.Context, r schema.GroupVersionResource) (reconciletest.BaseResource, error) {
+func (b *base) Resource(_ context.Context, r schema.GroupVersionResource) (reconciletest.BaseResource, error) {
+	ctx := b.life
 	served, err := b.discover(ctx, r.GroupVersion())
 	at := slices.IndexFunc(served, func(one metav1.APIResource) bool { return one.Name == r.Resource })
 	if apierrors.IsNotFound(err) || err == nil && at < 0 {
@@ -170,17 +177,22 @@ func (b *base) discover(ctx context.Context, gv schema.GroupVersion) ([]metav1.A
 }
 
 // Objects lists a resource in pages, all of which are of one version.
-func (b *base) Objects(ctx context.Context, r schema.GroupVersionResource, namespace string,
+func (b *base) Objects(_ context.Context, r schema.GroupVersionResource, namespace string,
 	each func([]byte) error) (version int64, err error) {
+	ctx, at := b.life, pathOf(r, namespace)
+	if err := b.refused(at); err != nil {
+		return 0, err
+	}
 	query := url.Values{"limit": {strconv.Itoa(pageSize)}}
 	for {
 		var page struct {
 			Metadata metav1.ListMeta   `json:"metadata"`
 			Items    []json.RawMessage `json:"items"`
 		}
-		if err := b.read(ctx, pathOf(r, namespace), query, "application/json", &page); err != nil {
+		if err := b.read(ctx, at, query, "application/json", &page); err != nil {
 			if apierrors.IsForbidden(err) {
 				b.forbidden("list", r, namespace)
+				b.remember(at, err)
 			}
 			return 0, err
 		}
@@ -198,6 +210,9 @@ func (b *base) Objects(ctx context.Context, r schema.GroupVersionResource, names
 			query.Set("continue", page.Metadata.Continue)
 			continue
 		}
+		if namespace != "" {
+			b.suffices("list", r)
+		}
 		if page.Metadata.ResourceVersion == "" { // of an aggregated API
 			return 0, nil
 		}
@@ -206,6 +221,29 @@ func (b *base) Objects(ctx context.Context, r schema.GroupVersionResource, names
 		}
 		return version, nil
 	}
+}
+
+// refused returns an answer by which the cluster has refused a list a short while ago: the program may ask for it again
+// and again, and each of its writes asks for webhooks and namespaces.
+func (b *base) refused(at string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if r, ok := b.refusals[at]; ok && time.Since(r.at) < askAgain {
+		return r.err
+	}
+	return nil
+}
+
+func (b *base) remember(at string, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.refusals[at] = answered{err, time.Now()}
+}
+
+// answered is what the cluster has answered, and when.
+type answered struct {
+	err error
+	at  time.Time
 }
 
 // nodeLeases is the namespace of the Leases by which nodes show that they live.
@@ -229,15 +267,15 @@ func released(item []byte) ([]byte, error) {
 
 // documents are the paths that are passed on to the cluster: what says which API it has. A GET of another one, such as
 // that of a proxy, may do something.
-var documents = []string{"/api", "/apis", "/openapi", "/version", "/healthz", "/livez", "/readyz", "/.well-known",
-	"/openid"}
+var documents = regexp.MustCompile(`^(/api(/[\w.-]+)?|/apis(/[\w.-]+){0,2}|/openapi/v[23](/[\w.-]+)*|/version|` +
+	`/(healthz|livez|readyz)(/[\w.-]+)*|/\.well-known/openid-configuration|/openid/v1/jwks)/?$`)
 
 // Document passes a request for discovery on to the cluster.
 func (b *base) Document(req *http.Request) (*http.Response, error) {
-	at := path.Clean(req.URL.Path)
-	if !slices.ContainsFunc(documents, func(d string) bool { return at == d || strings.HasPrefix(at, d+"/") }) {
+	at := req.URL.Path
+	if !documents.MatchString(at) || strings.Contains(at, "..") { // which would lead elsewhere
 		return nil, apierrors.NewGenericServerResponse(http.StatusNotImplemented, "get", schema.GroupResource{}, "",
-			"a fork of a cluster has no path "+at, 0, true)
+			"a fork of a cluster has no such path", 0, true)
 	}
 	accept := req.Header.Get("Accept")
 	if _, _, err := mime.ParseMediaType(accept); accept == "" || err != nil && !strings.Contains(accept, ",") {
@@ -286,7 +324,7 @@ func (b *base) resources(ctx context.Context) (all []listed, err error) {
 			continue
 		}
 		for _, one := range served {
-			if slices.Contains(one.Verbs, "list") && !strings.Contains(one.Name, "/") {
+			if slices.Contains(one.Verbs, "list") && slices.Contains(one.Verbs, "delete") {
 				all = append(all, listed{gv.WithResource(one.Name), gv.WithKind(one.Kind), one.Namespaced})
 			}
 		}

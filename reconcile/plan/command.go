@@ -1,13 +1,16 @@
 package plan
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,8 +30,8 @@ type Command struct {
 
 // RunCommand is [Run] for a program that is a process: it is ended with SIGTERM and, 10 s later, killed. It finds the
 // fork by KUBECONFIG, or as ~/.kube/config: HOME is a folder with nothing else, lest the program finds the cluster
-// there. The variables by which a program in a pod finds its cluster are not set, and arguments that name a kubeconfig
-// or a master other than {kubeconfig} are refused.
+// there. Variables that begin with KUBE or HELM_KUBE are not passed on. Arguments that name the cluster or a kubeconfig
+// other than {kubeconfig} are refused, and so is a pod that has a token for its cluster.
 //
 // A program that is given the address of the cluster in another way, such as by a configuration file, is not kept from
 // writing to it.
@@ -36,8 +39,12 @@ func RunCommand(ctx context.Context, base *rest.Config, c Command, o RunOptions)
 	if len(c.Args) == 0 {
 		return nil, errors.New("plan: no program is named")
 	}
-	if err := judge(c.Args[1:]); err != nil {
+	if err := judge(c.Args[1:], base.Host); err != nil {
 		return nil, err
+	}
+	if _, err := os.Stat(podToken); err == nil {
+		return nil, fmt.Errorf("plan: this process runs in a pod with the token %s, by which the program may find the "+
+			"cluster: run it in one with automountServiceAccountToken: false", podToken)
 	}
 	fork, err := Fork(ctx, base, o.Options)
 	if err != nil {
@@ -75,22 +82,45 @@ func RunCommand(ctx context.Context, base *rest.Config, c Command, o RunOptions)
 // placeholder stands for the kubeconfig of the fork in an argument.
 const placeholder = "{kubeconfig}"
 
-// judge refuses arguments that would lead a program past the fork.
-func judge(args []string) error {
+// podToken is where a program in a pod finds the token for its cluster. Some clients look there first, and take a name
+// for the address that always leads to the cluster.
+const podToken = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+
+// leading are the flags by which programs are told where their cluster is.
+var leading = []string{"kubeconfig", "kube-config", "kubeconfig-path", "master", "apiserver", "api-server", "server"}
+
+// judge refuses arguments that would lead a program past the fork: the flags of leading with another value than the
+// placeholder, and whatever names the host of the cluster or a kubeconfig.
+func judge(args []string, host string) error {
+	if u, err := url.Parse(host); err == nil && u.Host != "" {
+		host = u.Host
+	}
 	for i, arg := range args {
 		name, value, given := strings.Cut(strings.TrimLeft(arg, "-"), "=")
-		if !strings.HasPrefix(arg, "-") || name != "kubeconfig" && name != "master" {
-			continue
-		}
-		if !given && i+1 < len(args) {
+		isFlag := strings.HasPrefix(arg, "-")
+		if isFlag && !given && i+1 < len(args) {
 			value = args[i+1]
 		}
-		if value != placeholder {
+		if !isFlag {
+			value = arg
+		}
+		past := isFlag && slices.Contains(leading, strings.ToLower(name)) && value != placeholder
+		if past || host != "" && strings.Contains(arg, host) || isKubeconfig(value) {
 			return fmt.Errorf("plan: the argument %s leads past the fork: leave it out, or write %s for its value",
 				arg, placeholder)
 		}
 	}
 	return nil
+}
+
+// isKubeconfig reports whether a value is the path of a kubeconfig.
+func isKubeconfig(value string) bool {
+	info, err := os.Stat(value)
+	if err != nil || !info.Mode().IsRegular() || info.Size() > 1<<20 {
+		return false
+	}
+	data, err := os.ReadFile(value)
+	return err == nil && bytes.Contains(data, []byte("current-context")) && bytes.Contains(data, []byte("clusters"))
 }
 
 // home makes a home folder in which a program finds the fork.
@@ -105,9 +135,9 @@ func (s *Server) home() (string, error) {
 // environment is that of a program which is to find the fork and nothing else.
 func environment(all []string, kubeconfig, home string) (env []string) {
 	for _, one := range all {
-		switch name, _, _ := strings.Cut(one, "="); name {
-		case "KUBECONFIG", "HOME", "USERPROFILE", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT":
-		default:
+		name, _, _ := strings.Cut(one, "=")
+		kube := strings.HasPrefix(name, "KUBE") || strings.HasPrefix(name, "HELM_KUBE") // of clients of all kinds
+		if !kube && name != "HOME" && name != "USERPROFILE" {
 			env = append(env, one)
 		}
 	}

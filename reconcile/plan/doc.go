@@ -29,7 +29,7 @@
 // The world stands still: no Deployment is rolled out, no pod starts and no Job ends. A program of several steps that
 // waits for such is seen up to there. With [Options].World [Healthy] what the program writes counts as carried out: the
 // status of a Deployment, a StatefulSet, a Job, a claim or a pod says so at once. No ReplicaSet and no pod is made or
-// replaced for that, and a DaemonSet stays as it is.
+// replaced for that, but for a pod that the program deletes, and a DaemonSet stays as it is.
 //
 // # What is not exact
 //
@@ -48,6 +48,9 @@
 // What is refused, with code 501 and as a part of the report: a kind in two versions that no definition joins, a kind
 // with a conversion webhook in a second version, subresources other than status, scale and binding (logs, exec,
 // evictions), requests for what cannot be listed, such as TokenReviews.
+//
+// All Leases but those of nodes seem to be free. A program that elects its leader by another object than a Lease waits
+// for the one that runs in the cluster, and seems to change nothing.
 //
 // Not looked at, and not listed: quotas, limit ranges, pod security and admission policies. A program that acts on
 // something else than the cluster does so: only the requests that it makes by the configuration of the fork are kept

@@ -46,8 +46,13 @@ func changed(old, now reconciletest.Object) ([]Field, error) {
 	for _, o := range []reconciletest.Object{old, now} {
 		secret = secret || o != nil && isSecret(o)
 	}
+	hideEmbedded(was)
+	hideEmbedded(is)
 	var found []Field
 	compare(&found, "", was, is)
+	if old == nil || now == nil { // what is there, and says nothing
+		found = slices.DeleteFunc(found, func(f Field) bool { return isBare(f.Old) && isBare(f.New) })
+	}
 	var shown []Field
 	for _, f := range found {
 		if whole, hidden := hides(secret, f.Path); hidden {
@@ -58,6 +63,32 @@ func changed(old, now reconciletest.Object) ([]Field, error) {
 		}
 	}
 	return shown, nil
+}
+
+// hideEmbedded hides the values of Secrets that stand in other objects, such as those that bring manifests to clusters.
+func hideEmbedded(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		if v["kind"] == "Secret" {
+			for _, name := range []string{"data", "stringData"} {
+				if _, ok := v[name]; ok {
+					v[name] = "(not shown)"
+				}
+			}
+		}
+		for _, below := range v {
+			hideEmbedded(below)
+		}
+	case []any:
+		for _, below := range v {
+			hideEmbedded(below)
+		}
+	}
+}
+
+func isBare(v any) bool {
+	m, ok := v.(map[string]any)
+	return v == nil || ok && len(m) == 0
 }
 
 // isSecret reports whether an object is one whose values are shown to nobody.
@@ -116,14 +147,15 @@ func treeOf(o reconciletest.Object) (map[string]any, error) {
 	return tree, nil
 }
 
-// compare adds the differences below a path. What is empty is taken for what is not there.
+// compare adds the differences below a path. An empty list is taken for one that is not there. A map without entries is
+// not: affinity: {} is another pod template than one without it.
 func compare(found *[]Field, path string, old, now any) {
-	if isEmpty(old) && isEmpty(now) || reflect.DeepEqual(old, now) {
+	if reflect.DeepEqual(old, now) || len(sliceOf(old))+len(sliceOf(now)) == 0 && isList(old) && isList(now) {
 		return
 	}
 	was, wasMap := mapOf(old)
 	is, isMap := mapOf(now)
-	if wasMap && isMap {
+	if wasMap && isMap && len(was)+len(is) > 0 {
 		names := slices.Sorted(maps.Keys(is))
 		for name := range was {
 			if _, both := is[name]; !both {
@@ -132,6 +164,9 @@ func compare(found *[]Field, path string, old, now any) {
 		}
 		slices.Sort(names)
 		for _, name := range names {
+			if (old == nil || now == nil) && isBare(was[name]) && isBare(is[name]) {
+				continue // it comes with what it is a part of
+			}
 			compare(found, join(path, name), was[name], is[name])
 		}
 		return
@@ -210,21 +245,10 @@ func union(a, b map[string]any) map[string]any {
 	return all
 }
 
-func isEmpty(v any) bool {
-	switch v := v.(type) {
-	case nil:
-		return true
-	case map[string]any:
-		for _, below := range v {
-			if !isEmpty(below) {
-				return false
-			}
-		}
-		return true
-	case []any:
-		return len(v) == 0
-	}
-	return false
+// isList reports whether a value is a list. One that is not there is an empty one.
+func isList(v any) bool {
+	_, ok := v.([]any)
+	return ok || v == nil
 }
 
 // join appends the name of a field to a path. A name that is data, such as that of a label, stands in brackets.

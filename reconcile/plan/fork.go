@@ -73,7 +73,7 @@ func Fork(ctx context.Context, cfg *rest.Config, o Options) (*Server, error) {
 
 // start makes the server and what it consists of. What it has made when it fails is for Close.
 func (s *Server) start(cfg *rest.Config, o Options) (err error) {
-	b, err := newBase(cfg, s.recorder)
+	b, err := newBase(s.ctx, cfg, s.recorder)
 	if err != nil {
 		return err
 	}
@@ -112,14 +112,14 @@ func (s *Server) told(verb string, w reconciletest.BaseWrite) <-chan struct{} {
 	var follow func()
 	switch {
 	case verb == "delete":
-		follow = func() { s.tracer.follow(s.ctx, w) }
-	case s.world != nil && w.By != worldManager && carriesOut(w):
 		follow = func() {
-			if err := s.world.carryOut(s.ctx, w.New); err != nil && s.ctx.Err() == nil {
-				s.recorder.Approximate(w.Request, fmt.Sprintf("it could not be carried out: %v", err))
+			s.tracer.follow(s.ctx, w)
+			if s.world != nil && carriesOut(w) {
+				s.carryOut(w)
 			}
 		}
-		s.recorder.Approximate(w.Request, "it counts as carried out, and its pods are as they were")
+	case s.world != nil && w.By != worldManager && carriesOut(w):
+		follow = func() { s.carryOut(w) }
 	default:
 		return nil
 	}
@@ -136,6 +136,14 @@ func (s *Server) told(verb string, w reconciletest.BaseWrite) <-chan struct{} {
 		follow()
 	})
 	return done
+}
+
+// carryOut lets a healthy world do what a write asks for.
+func (s *Server) carryOut(w reconciletest.BaseWrite) {
+	s.recorder.Approximate(w.Request, "what is written counts as carried out, and nothing else comes of it")
+	if err := s.world.carryOut(s.ctx, w); err != nil && s.ctx.Err() == nil {
+		s.recorder.Approximate(w.Request, fmt.Sprintf("it could not be carried out: %v", err))
+	}
 }
 
 // join makes the caller one that Close waits for, until leave is called, unless Close has begun.
@@ -226,7 +234,7 @@ func (s *Server) Settle(ctx context.Context, quiet time.Duration) (*Report, erro
 	for {
 		is, requests := s.recorder.settled()
 		done := is >= quiet && requests > 0
-		if !done && lifecycle.Sleep(ctx, max(quiet-is, quiet/10)) {
+		if !done && !s.recorder.isEndless() && lifecycle.Sleep(ctx, max(quiet-is, quiet/10)) {
 			continue
 		}
 		if _, requests := s.recorder.settled(); requests == 0 {

@@ -229,6 +229,10 @@ func TestATemplateThatChangesRestartsPods(t *testing.T) {
 			When: "when it is no longer paused"}},
 		"label of the Deployment": {func(d *appsv1.Deployment) { d.Labels = map[string]string{"v": "2"} }, nil},
 		"defaults left out":       {func(d *appsv1.Deployment) { d.Spec = deployment(2).Spec }, nil},
+		"empty affinity": {func(d *appsv1.Deployment) { d.Spec.Template.Spec.Affinity = &corev1.Affinity{} },
+			&plan.Restarts{Pods: 2, Why: []string{"spec.template.spec.affinity"}}},
+		"fewer": {func(d *appsv1.Deployment) { d.Spec.Replicas = new(int32(1)) },
+			&plan.Restarts{Pods: 1, Why: []string{"spec.replicas"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, reconciletest.Options{})
@@ -249,6 +253,59 @@ func TestATemplateThatChangesRestartsPods(t *testing.T) {
 			require.Len(t, report.Changes, 1)
 			require.Equal(t, test.want, report.Changes[0].Restarts)
 		})
+	}
+}
+
+// TestAWorkloadThatIsMadeAnewTakesItsPods has what is done to change what cannot be changed: the workload is deleted,
+// its pods are left, and another one of its name adopts and replaces them.
+func TestAWorkloadThatIsMadeAnewTakesItsPods(t *testing.T) {
+	w := newWorld(t, reconciletest.Options{})
+	w.rolledOut(2)
+	report := w.plan(func(ctx context.Context, c kubernetes.Interface) error {
+		deployments := c.AppsV1().Deployments("default")
+		if err := deployments.Delete(ctx, "web", metav1.DeleteOptions{
+			PropagationPolicy: new(metav1.DeletePropagationOrphan)}); err != nil {
+			return err
+		}
+		next := deployment(2)
+		next.Spec.Template.Spec.Containers[0].Image = "web:2"
+		for { // until the garbage collector has let the old one go
+			_, err := deployments.Create(ctx, next, metav1.CreateOptions{})
+			if !apierrors.IsAlreadyExists(err) {
+				return err
+			}
+		}
+	})
+	all := verbs(report)
+	require.Equal(t, "delete Deployment default/web", all[0])
+	require.Contains(t, all, "create Deployment default/web restarts 2")
+	require.Equal(t, 2, report.Pods())
+}
+
+// TestPathsThatAreNoDocumentsStayInTheFork has paths by which a client that does not clean them would pass the fork.
+func TestPathsThatAreNoDocumentsStayInTheFork(t *testing.T) {
+	w := newWorld(t, reconciletest.Options{})
+	fork, err := plan.Fork(t.Context(), w.link.Config(), plan.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, fork.Close()) }()
+	cfg := fork.Config()
+	client, err := rest.HTTPClientFor(cfg)
+	require.NoError(t, err)
+	get := func(path string) int {
+		resp, err := client.Get(cfg.Host + path)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		return resp.StatusCode
+	}
+	for _, path := range []string{"/version/../api/v1/secrets", "/version/%2e%2e/api/v1/namespaces/x/pods/y/proxy/z",
+		"/api//v1/secrets", "/metrics", "/logs/", "/openapi/v3/../../api/v1/secrets", "/apis/a/b/c"} {
+		require.GreaterOrEqual(t, get(path), 400, path)
+	}
+	for _, r := range w.link.Requests() {
+		require.NotRegexp(t, "secrets|proxy|metrics|logs", r.Path+r.Resource.Resource, "it has reached the cluster")
+	}
+	for _, path := range []string{"/version", "/api", "/apis", "/apis/apps/v1", "/openapi/v3", "/readyz"} {
+		require.Equal(t, http.StatusOK, get(path), path)
 	}
 }
 
@@ -317,6 +374,12 @@ func TestTheDeletionOfANamespaceTakesWhatItHolds(t *testing.T) {
 			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "password"}}, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
+	w.link.Inject(func(reconciletest.Request) reconciletest.Fault { // slower than the garbage collector
+		return func(_ context.Context, serve func() (*http.Response, error)) (*http.Response, error) {
+			<-time.After(100 * time.Millisecond)
+			return serve()
+		}
+	})
 	report := w.plan(func(ctx context.Context, c kubernetes.Interface) error {
 		return c.CoreV1().Namespaces().Delete(ctx, "other", metav1.DeleteOptions{})
 	})
@@ -543,6 +606,35 @@ func TestAHealthyWorldCarriesOutEachKind(t *testing.T) {
 	require.Zero(t, d.Status.Replicas, "a paused Deployment is seen, and not rolled out")
 }
 
+// TestAHealthyWorldReplacesPods has a program that restarts a pod, and waits for the next.
+func TestAHealthyWorldReplacesPods(t *testing.T) {
+	w := newWorld(t, reconciletest.Options{})
+	w.rolledOut(1)
+	report, err := plan.Run(t.Context(), w.link.Config(), func(ctx context.Context, cfg *rest.Config) error {
+		pods := kubernetes.NewForConfigOrDie(cfg).CoreV1().Pods("default")
+		list, err := pods.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		if err := pods.Delete(ctx, "web-1-0", metav1.DeleteOptions{}); err != nil {
+			return err
+		}
+		next, err := pods.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+		if err != nil {
+			return err
+		}
+		for e := range next.ResultChan() {
+			if p, ok := e.Object.(*corev1.Pod); ok && p.Name != "web-1-0" && p.Status.Phase == corev1.PodRunning {
+				return nil
+			}
+		}
+		return ctx.Err()
+	}, plan.RunOptions{Quiet: quiet, Timeout: 20 * time.Second, Options: plan.Options{World: plan.Healthy}})
+	require.NoError(t, err)
+	require.True(t, report.Settled)
+	require.Equal(t, []string{"delete Pod default/web-1-0 restarts 1"}, verbs(report))
+}
+
 // crd is a custom resource with defaults, pruning, two versions and a list that is merged by a key.
 const crd = `
 apiVersion: apiextensions.k8s.io/v1
@@ -661,7 +753,7 @@ subjects: [{kind: ServiceAccount, name: planner, namespace: default}]
 	for _, m := range report.Missing {
 		missing = append(missing, m.Verb+" "+m.Resource+" "+m.Namespace)
 	}
-	require.Equal(t, []string{"list configmaps ", "list namespaces ", "list secrets ", "list secrets default",
+	require.Equal(t, []string{"list namespaces ", "list secrets ", "list secrets default",
 		"list mutatingwebhookconfigurations ", "list validatingwebhookconfigurations "}, missing)
 	require.Len(t, report.Refused, 1)
 	require.EqualValues(t, http.StatusForbidden, report.Refused[0].Code)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,6 +26,10 @@ import (
 const (
 	// between is how long a program makes no request before what it writes next is another wave.
 	between = time.Second
+	// campaign is how long an elector waits for a Lease that it has found nowhere, and a little more.
+	campaign = 20 * time.Second
+	// runaway is how many changes of one object end a plan: the fork holds each version.
+	runaway = 1000
 	// loopAfter is how many writes to one object are a hot loop.
 	loopAfter = 10
 )
@@ -51,8 +56,9 @@ type recorder struct {
 	inexact   map[inexact]int
 	missing   map[Right]bool
 	unserved  map[schema.GroupVersionResource]bool
-	campaigns map[types.NamespacedName]bool // Leases that the program has made, and waits for
-	events    int                           // Events that the program has recorded
+	endless   bool                               // an object has been changed so often that the plan ends
+	campaigns map[types.NamespacedName]time.Time // Leases that the program has made and may wait for, until then
+	events    int                                // Events that the program has recorded
 }
 
 // place is what a change is of: an object, or its status.
@@ -72,6 +78,7 @@ type recorded struct {
 	by       string
 	old, now reconciletest.Object // of the first write and of the last one
 	writes   int
+	orphans  bool // it was deleted in a way that leaves its dependents
 }
 
 // rewrites are the writes to one object.
@@ -101,7 +108,7 @@ func newRecorder() *recorder {
 	return &recorder{active: now, newAt: now, kinds: make(map[reconciletest.Request]bool),
 		current: make(map[place]*recorded),
 		writes:  make(map[place]*rewrites), refused: make(map[refusal]int), inexact: make(map[inexact]int),
-		campaigns: make(map[types.NamespacedName]bool), missing: make(map[Right]bool),
+		campaigns: make(map[types.NamespacedName]time.Time), missing: make(map[Right]bool),
 		unserved: make(map[schema.GroupVersionResource]bool)}
 }
 
@@ -133,6 +140,9 @@ func (r *recorder) observe(req reconciletest.Request) reconciletest.Fault {
 		}
 		if req.Resource.Group == reviewsGroup && !r.judged {
 			r.Approximate(req, "the fork allows everything: the rights of the program are not compared")
+		}
+		if req.Resource.Group == rbacv1.GroupName && req.Writes() && r.judged {
+			r.Approximate(req, "whether the account may grant these rights is not judged")
 		}
 		if resp.StatusCode >= 400 {
 			return resp, r.refuse(req, resp)
@@ -222,6 +232,7 @@ func (r *recorder) Wrote(w reconciletest.BaseWrite) (looked <-chan struct{}) {
 	at := place{w.Resource.GroupResource(), keyOf(object), object.GetUID(), w.Subresource == "status"}
 	if repeats := r.writesLocked(w.Request); w.Old != nil {
 		repeats.changes++
+		r.endless = r.endless || repeats.changes >= runaway
 		repeats.was, repeats.is = w.Old, w.New
 	}
 	one := r.current[at]
@@ -230,7 +241,8 @@ func (r *recorder) Wrote(w reconciletest.BaseWrite) (looked <-chan struct{}) {
 		one.writes++
 		return looked
 	}
-	one = &recorded{r.wave, w.Resource, verb, at.status, w.By, w.Old, w.New, 1}
+	orphans := w.New != nil && slices.Contains(w.New.GetFinalizers(), metav1.FinalizerOrphanDependents)
+	one = &recorded{r.wave, w.Resource, verb, at.status, w.By, w.Old, w.New, 1, verb == "delete" && orphans}
 	r.changes = append(r.changes, one)
 	r.current[at] = one
 	return looked
@@ -250,8 +262,12 @@ func (r *recorder) wroteAside(w reconciletest.BaseWrite) {
 	}
 	switch held := lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != ""; {
 	case w.Old == nil && !held:
-		r.campaigns[keyOf(lease)] = true
-	case held && r.campaigns[keyOf(lease)]:
+		lasts := campaign
+		if seconds := lease.Spec.LeaseDurationSeconds; seconds != nil {
+			lasts = max(lasts, min(time.Duration(*seconds)*time.Second, time.Minute))
+		}
+		r.campaigns[keyOf(lease)] = time.Now().Add(lasts)
+	case held && !r.campaigns[keyOf(lease)].IsZero():
 		delete(r.campaigns, keyOf(lease))
 		r.newAt = time.Now()
 	}
@@ -286,6 +302,13 @@ func (r *recorder) forbidden(verb string, resource schema.GroupVersionResource, 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.missing[Right{verb, resource.Group, resource.Resource, namespace}] = true
+}
+
+// suffices records that a right in one namespace was enough.
+func (r *recorder) suffices(verb string, resource schema.GroupVersionResource) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.missing, Right{verb, resource.Group, resource.Resource, ""})
 }
 
 // lacks records that the program needs a resource that the cluster does not have.
@@ -338,10 +361,23 @@ func statusOf(body []byte) *metav1.Status {
 func (r *recorder) settled() (quiet time.Duration, requests int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for lease, until := range r.campaigns {
+		if time.Now().After(until) { // it is a Lease of another kind
+			delete(r.campaigns, lease)
+			r.newAt = until
+		}
+	}
 	if r.serving > 0 || len(r.campaigns) > 0 {
 		return 0, r.requests
 	}
 	return time.Since(r.newAt), r.requests
+}
+
+// isEndless reports whether the program has changed an object so often that it will not settle.
+func (r *recorder) isEndless() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.endless
 }
 
 func keyOf(o metav1.Object) types.NamespacedName {
@@ -353,8 +389,14 @@ func (r *recorder) report() (*Report, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	report := &Report{Events: r.events}
+	orphaned := map[place]reconciletest.Object{} // without UIDs
 	for _, one := range r.changes {
-		c, err := one.change()
+		object := cmp.Or[reconciletest.Object](one.now, one.old)
+		at := place{resource: one.resource.GroupResource(), NamespacedName: keyOf(object)}
+		if one.orphans {
+			orphaned[at] = one.old
+		}
+		c, err := one.change(orphaned[at])
 		if err != nil {
 			return nil, err
 		}
@@ -394,8 +436,9 @@ func (r *recorder) report() (*Report, error) {
 	return report, nil
 }
 
-// change says what a recorded change is.
-func (one *recorded) change() (Change, error) {
+// change says what a recorded change is. orphaned is an object of its name that was deleted before and has left its
+// dependents; nil: there is none.
+func (one *recorded) change(orphaned reconciletest.Object) (Change, error) {
 	last := cmp.Or[reconciletest.Object](one.now, one.old)
 	c := Change{Wave: one.wave, Verb: one.verb, Object: objectOf(one.resource, last), By: one.by, Writes: one.writes}
 	if one.status {
@@ -407,14 +450,18 @@ func (one *recorded) change() (Change, error) {
 			return c, err
 		}
 	}
-	if one.verb == "delete" {
+	if one.verb == "delete" || one.verb == "remove" {
 		c.LosesData = losesData(one.resource.GroupResource())
 		if one.now != nil {
 			c.Waits = one.now.GetFinalizers()
 		}
 	}
-	c.Restarts = restarts(one, c.Fields)
-	return c, nil
+	before := one.old
+	if one.verb == "create" {
+		before = orphaned
+	}
+	c.Restarts, err = restarts(one, before)
+	return c, err
 }
 
 func objectOf(r schema.GroupVersionResource, o reconciletest.Object) Object {

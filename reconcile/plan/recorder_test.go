@@ -2,15 +2,20 @@ package plan
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
@@ -66,6 +71,66 @@ func TestWavesEndWhereTheProgramWaits(t *testing.T) {
 		require.Equal(t, 2, report.Waves())
 		require.Empty(t, report.HotLoops)
 	})
+}
+
+// TestAStatefulSetRestartsPods has what restarts pods beside a change of the template.
+func TestAStatefulSetRestartsPods(t *testing.T) {
+	set := func(kind appsv1.StatefulSetUpdateStrategyType, partition int32) *appsv1.StatefulSet {
+		s := &appsv1.StatefulSet{Spec: appsv1.StatefulSetSpec{Replicas: new(int32(3)),
+			UpdateStrategy: appsv1.StatefulSetUpdateStrategy{Type: kind}}}
+		if kind == appsv1.RollingUpdateStatefulSetStrategyType {
+			s.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateStatefulSetStrategy{Partition: &partition}
+		}
+		s.Status = appsv1.StatefulSetStatus{Replicas: 3, CurrentRevision: "db-1", UpdateRevision: "db-2"}
+		return s
+	}
+	const rolling, onDelete = appsv1.RollingUpdateStatefulSetStrategyType, appsv1.OnDeleteStatefulSetStrategyType
+	settled := set(rolling, 3)
+	settled.Status.UpdateRevision = settled.Status.CurrentRevision
+	for _, test := range []struct {
+		was, now *appsv1.StatefulSet
+		why      []string
+		want     *Restarts
+	}{
+		{set(rolling, 3), set(rolling, 1), nil,
+			&Restarts{Pods: 2, Why: []string{"spec.updateStrategy.rollingUpdate.partition"}}},
+		{settled, set(rolling, 1), nil, nil},
+		{set(rolling, 0), set(rolling, 1), nil, nil},
+		{set(onDelete, 0), set(rolling, 0), nil, &Restarts{Pods: 3, Why: []string{"spec.updateStrategy.type"}}},
+		{set(rolling, 0), set(onDelete, 0), []string{"spec.template.spec"},
+			&Restarts{Pods: 3, Why: []string{"spec.template.spec"}, When: "when they are deleted (OnDelete)"}},
+		{set(rolling, 1), set(rolling, 1), []string{"spec.template.spec"},
+			&Restarts{Pods: 2, Why: []string{"spec.template.spec"}}},
+		{set(rolling, 3), set(rolling, 3), []string{"spec.template.spec"},
+			&Restarts{Why: []string{"spec.template.spec"}, When: "when the partition is less than 3"}},
+	} {
+		require.Equal(t, test.want, ofStatefulSet(test.was, test.now, test.why))
+	}
+}
+
+// TestSecretsInOtherObjectsAreHidden has an object that brings a manifest to a cluster.
+func TestSecretsInOtherObjectsAreHidden(t *testing.T) {
+	work := func(value string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{"kind": "Work", "spec": map[string]any{
+			"manifests": []any{map[string]any{"kind": "Secret", "data": map[string]any{"password": value}}}}}}
+	}
+	fields, err := changed(nil, work("hunter2"))
+	require.NoError(t, err)
+	require.NotContains(t, fmt.Sprint(fields), "hunter2")
+	fields, err = changed(work("hunter2"), work("hunter3"))
+	require.NoError(t, err)
+	require.NotContains(t, fmt.Sprint(fields), "hunter")
+}
+
+func TestWhatOthersHaveNamedDoesNotDriveATerminal(t *testing.T) {
+	report := &Report{Changes: []Change{{Wave: 1, Verb: "update", Fields: []Field{
+		{Path: "spec.list[x\n\n# y\x1b[31m]", New: "\x1b]0;\a"}}}}}
+	for _, write := range []func(io.Writer) error{report.WriteText, report.WriteMarkdown} {
+		var b strings.Builder
+		require.NoError(t, write(&b))
+		require.NotContains(t, b.String(), "\x1b")
+		require.NotContains(t, b.String(), "\n# y")
+	}
 }
 
 func TestChangedNamesElementsByTheirKeys(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"slices"
+	"strings"
 )
 
 // Report says what a program has done on a fork. [Report.WriteText], [Report.WriteMarkdown] and encoding/json write it.
@@ -155,14 +156,18 @@ func (r *Report) Without(other *Report) (*Report, error) {
 // identity is what is the same in two reports of the same change.
 func (c Change) identity() (string, error) {
 	c.Wave, c.By, c.Writes = 0, "", 0
+	c.Fields = slices.DeleteFunc(slices.Clone(c.Fields), func(f Field) bool { // drawn at random by the fork
+		return strings.HasPrefix(f.Path, "spec.clusterIP") ||
+			strings.HasPrefix(f.Path, "metadata.ownerReferences") && strings.HasSuffix(f.Path, ".uid")
+	})
 	data, err := json.Marshal(c)
 	return string(data), err
 }
 
-// Pods returns how many pods the changes end or replace. A pod that two waves replace counts twice.
+// Pods returns how many pods the changes end or replace at once. A pod that two waves replace counts twice.
 func (r *Report) Pods() (n int) {
 	for _, c := range r.Changes {
-		if c.Restarts != nil {
+		if c.Restarts != nil && c.Restarts.When == "" {
 			n += c.Restarts.Pods
 		}
 	}
@@ -177,6 +182,22 @@ func (r *Report) Losses() (n int) {
 		}
 	}
 	return n
+}
+
+// Doubt says why the program may change more than the report has, beyond what is approximate; empty: nothing is known
+// that speaks for it.
+func (r *Report) Doubt() string {
+	switch {
+	case !r.Settled:
+		return "the program had not settled"
+	case len(r.Refused) > 0:
+		return "requests were refused"
+	case len(r.Missing) > 0:
+		return "the plan may not read everything"
+	case len(r.Unserved) > 0:
+		return "the cluster does not have what the program asks for"
+	}
+	return ""
 }
 
 // Waves returns the number of waves.

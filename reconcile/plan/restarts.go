@@ -8,6 +8,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
 // lossy are the resources whose deletion loses data: of a volume, of a Secret, or of everything in a namespace or of a
@@ -20,69 +22,122 @@ var lossy = []schema.GroupResource{
 func losesData(r schema.GroupResource) bool { return slices.Contains(lossy, r) }
 
 // restarts says which pods a change ends or replaces, by what the controllers of Kubernetes do. A pod template of any
-// other kind, such as that of a Job, is for new pods only.
-func restarts(one *recorded, fields []Field) *Restarts {
-	if one.verb == "delete" && one.old != nil {
-		if pod, ok := one.old.(*corev1.Pod); ok && pod.Status.Phase != corev1.PodSucceeded &&
-			pod.Status.Phase != corev1.PodFailed {
-			return &Restarts{Pods: 1}
-		}
+// other kind, such as that of a Job, is for new pods only. before is what the object was before the change: also that
+// before its deletion, if it was deleted in a way that leaves its pods to the one that is made anew.
+func restarts(one *recorded, before reconciletest.Object) (*Restarts, error) {
+	if pod, ok := one.old.(*corev1.Pod); ok {
+		return ofPod(one, pod), nil
 	}
-	if one.verb != "update" || one.status {
-		return nil
+	if one.now == nil || before == nil || one.status || one.verb == "delete" {
+		return nil, nil
+	}
+	fields, err := changed(before, one.now)
+	if err != nil {
+		return nil, err
 	}
 	var why []string
 	for _, f := range fields {
-		if strings.HasPrefix(f.Path, "spec.template") {
+		if f.Path == "spec.template" || strings.HasPrefix(f.Path, "spec.template.") {
 			why = append(why, f.Path)
 		}
 	}
-	if len(why) == 0 {
-		return fewer(one)
-	}
-	r := &Restarts{Why: why}
-	switch was := one.old.(type) {
+	switch was := before.(type) {
 	case *appsv1.Deployment:
-		r.Pods = int(was.Status.Replicas)
-		if now := one.now.(*appsv1.Deployment); now.Spec.Paused {
-			r.When = "when it is no longer paused"
-		}
+		return ofDeployment(was, one.now.(*appsv1.Deployment), why), nil
 	case *appsv1.StatefulSet:
-		r.Pods = int(was.Status.Replicas)
-		strategy := one.now.(*appsv1.StatefulSet).Spec.UpdateStrategy
-		switch {
-		case strategy.Type == appsv1.OnDeleteStatefulSetStrategyType:
-			r.When = "when they are deleted (OnDelete)"
-		case strategy.RollingUpdate != nil && strategy.RollingUpdate.Partition != nil:
-			partition := int(*strategy.RollingUpdate.Partition)
-			if r.Pods = max(0, r.Pods-partition); r.Pods == 0 {
-				r.When = fmt.Sprintf("when the partition is less than %d", partition)
+		return ofStatefulSet(was, one.now.(*appsv1.StatefulSet), why), nil
+	case *appsv1.DaemonSet:
+		return ofDaemonSet(was, one.now.(*appsv1.DaemonSet), why), nil
+	case *appsv1.ReplicaSet:
+		return fewer(was.Status.Replicas, one.now.(*appsv1.ReplicaSet).Spec.Replicas), nil
+	}
+	return nil, nil
+}
+
+// ofPod is about the pod itself: it is deleted, or a container gets another image, with which the kubelet starts it
+// anew.
+func ofPod(one *recorded, was *corev1.Pod) *Restarts {
+	if was.Status.Phase == corev1.PodSucceeded || was.Status.Phase == corev1.PodFailed {
+		return nil
+	}
+	if one.verb == "delete" {
+		return &Restarts{Pods: 1}
+	}
+	var why []string
+	if now, ok := one.now.(*corev1.Pod); ok && one.verb == "update" {
+		for i, c := range now.Spec.Containers {
+			if i < len(was.Spec.Containers) && was.Spec.Containers[i].Image != c.Image {
+				why = append(why, "spec.containers["+c.Name+"].image")
 			}
 		}
-	case *appsv1.DaemonSet:
-		r.Pods = int(was.Status.CurrentNumberScheduled)
-		if one.now.(*appsv1.DaemonSet).Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType {
-			r.When = "when they are deleted (OnDelete)"
-		}
-	default:
+	}
+	if len(why) == 0 {
 		return nil
+	}
+	return &Restarts{Pods: 1, Why: why}
+}
+
+func ofDeployment(was, now *appsv1.Deployment, why []string) *Restarts {
+	pending := was.Spec.Paused && !now.Spec.Paused && was.Status.UpdatedReplicas < was.Status.Replicas
+	switch r := (&Restarts{Pods: int(was.Status.Replicas), Why: why}); {
+	case len(why) > 0 && now.Spec.Paused:
+		r.When = "when it is no longer paused"
+		return r
+	case len(why) > 0:
+		return r
+	case pending: // the template was changed before
+		return &Restarts{Pods: int(was.Status.Replicas - was.Status.UpdatedReplicas), Why: []string{"spec.paused"}}
+	}
+	return fewer(was.Status.Replicas, now.Spec.Replicas)
+}
+
+func ofStatefulSet(was, now *appsv1.StatefulSet, why []string) *Restarts {
+	byHand := func(s *appsv1.StatefulSet) bool {
+		return s.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType
+	}
+	partition := func(s *appsv1.StatefulSet) int {
+		rolling := s.Spec.UpdateStrategy.RollingUpdate
+		if rolling == nil || rolling.Partition == nil {
+			return 0
+		}
+		return int(*rolling.Partition)
+	}
+	pods := int(was.Status.Replicas)
+	pending := was.Status.UpdateRevision != was.Status.CurrentRevision
+	switch r := (&Restarts{Pods: pods, Why: why}); {
+	case len(why) > 0 && byHand(now):
+		r.When = "when they are deleted (OnDelete)"
+		return r
+	case len(why) > 0:
+		if r.Pods = max(0, pods-partition(now)); r.Pods == 0 {
+			r.When = fmt.Sprintf("when the partition is less than %d", partition(now))
+		}
+		return r
+	case pending && byHand(was) && !byHand(now): // the template was changed before
+		return &Restarts{Pods: max(0, pods-max(int(was.Status.UpdatedReplicas), partition(now))),
+			Why: []string{"spec.updateStrategy.type"}}
+	case pending && !byHand(now) && min(partition(was), pods) > partition(now):
+		return &Restarts{Pods: min(partition(was), pods) - partition(now),
+			Why: []string{"spec.updateStrategy.rollingUpdate.partition"}}
+	}
+	return fewer(was.Status.Replicas, now.Spec.Replicas)
+}
+
+func ofDaemonSet(was, now *appsv1.DaemonSet, why []string) *Restarts {
+	if len(why) == 0 {
+		return nil
+	}
+	r := &Restarts{Pods: int(was.Status.CurrentNumberScheduled), Why: why}
+	if now.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType {
+		r.When = "when they are deleted (OnDelete)"
 	}
 	return r
 }
 
 // fewer says which pods end since less of them are wanted.
-func fewer(one *recorded) *Restarts {
-	var have, want int32
-	switch was := one.old.(type) {
-	case *appsv1.Deployment:
-		have, want = was.Status.Replicas, *one.now.(*appsv1.Deployment).Spec.Replicas
-	case *appsv1.StatefulSet:
-		have, want = was.Status.Replicas, *one.now.(*appsv1.StatefulSet).Spec.Replicas
-	case *appsv1.ReplicaSet:
-		have, want = was.Status.Replicas, *one.now.(*appsv1.ReplicaSet).Spec.Replicas
-	}
-	if have <= want {
+func fewer(have int32, want *int32) *Restarts {
+	if want == nil || have <= *want {
 		return nil
 	}
-	return &Restarts{Pods: int(have - want), Why: []string{"spec.replicas"}}
+	return &Restarts{Pods: int(have - *want), Why: []string{"spec.replicas"}}
 }

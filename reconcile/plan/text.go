@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode"
 )
 
 const (
@@ -30,8 +31,8 @@ type style interface {
 type text struct{}
 
 func (text) title(s string) string  { return "\n" + s + "\n" }
-func (text) item(s string) string   { return "  " + s + "\n" }
-func (text) detail(s string) string { return "      " + s + "\n" }
+func (text) item(s string) string   { return "  " + printable(s) + "\n" }
+func (text) detail(s string) string { return "      " + printable(s) + "\n" }
 func (text) begin() string          { return "" }
 func (text) end() string            { return "" }
 
@@ -39,10 +40,20 @@ func (text) end() string            { return "" }
 type markdown struct{}
 
 func (markdown) title(s string) string  { return "\n### " + s + "\n\n" }
-func (markdown) item(s string) string   { return "- " + escaped(s) + "\n" }
-func (markdown) detail(s string) string { return "      " + s + "\n" }
+func (markdown) item(s string) string   { return "- " + escaped(printable(s)) + "\n" }
+func (markdown) detail(s string) string { return "      " + printable(s) + "\n" }
 func (markdown) begin() string          { return "\n" }
 func (markdown) end() string            { return "\n" }
+
+// printable returns a text without what would end its line, or drive a terminal: names and messages are made by others.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, s)
+}
 
 // escaped returns a text as Markdown that shows it.
 func escaped(s string) string {
@@ -103,8 +114,8 @@ func (r *Report) Summary() string {
 		}
 	}
 	line := strings.Join(parts, ", ")
-	if !r.Settled {
-		line += "; the program had not settled, so there may be more"
+	if doubt := r.Doubt(); doubt != "" {
+		line += "; " + doubt + ", so there may be more"
 	}
 	if len(r.Approximate) > 0 {
 		line += "; approximate, see below"

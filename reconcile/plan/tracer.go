@@ -3,6 +3,7 @@ package plan
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -32,7 +33,8 @@ type tracer struct {
 // dep is an object, and the owners that it names.
 type dep struct {
 	resource schema.GroupVersionResource
-	metav1.PartialObjectMetadata
+	uid      types.UID
+	owners   []metav1.OwnerReference
 }
 
 func newTracer(b *base, fork *rest.Config) *tracer {
@@ -65,11 +67,11 @@ func (t *tracer) trace(ctx context.Context, w reconciletest.BaseWrite) error {
 	for again := true; again; {
 		again = false
 		for _, d := range deps {
-			if going[d.UID] || !whole && !owned(d, going) {
+			if going[d.uid] || !whole && !owned(d, going) {
 				continue
 			}
-			going[d.UID], read[d.resource], again = true, true, true
-			for _, ref := range d.OwnerReferences { // a dependent with another owner stays
+			going[d.uid], read[d.resource], again = true, true, true
+			for _, ref := range d.owners { // a dependent with another owner stays
 				if r, ok := t.resourceOf(ref); ok {
 					read[r] = true
 				}
@@ -79,16 +81,15 @@ func (t *tracer) trace(ctx context.Context, w reconciletest.BaseWrite) error {
 	if w.Resource.Resource == "persistentvolumeclaims" || whole {
 		read[schema.GroupVersionResource{Version: "v1", Resource: "pods"}] = true // which may use the claim
 	}
+	var errs []error
 	for r := range read {
-		if err := t.touch(ctx, r, namespace); err != nil {
-			return err
-		}
+		errs = append(errs, t.touch(ctx, r, namespace))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func owned(d dep, going map[types.UID]bool) bool {
-	for _, ref := range d.OwnerReferences {
+	for _, ref := range d.owners {
 		if going[ref.UID] {
 			return true
 		}
@@ -133,7 +134,7 @@ func (t *tracer) contents(ctx context.Context, w reconciletest.BaseWrite, namesp
 			continue
 		}
 		for _, o := range found {
-			deps = append(deps, dep{one.GroupVersionResource, o})
+			deps = append(deps, dep{one.GroupVersionResource, o.UID, o.OwnerReferences})
 		}
 	}
 	t.known[namespace] = deps

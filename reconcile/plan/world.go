@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"maps"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -27,7 +29,8 @@ const (
 	// Healthy: what the program writes is carried out at once, as far as its status tells. A Deployment and a
 	// StatefulSet are rolled out, a Job has succeeded, a claim is bound, and a pod runs and is ready. For that no
 	// ReplicaSet and no pod is made, replaced or deleted: a program that looks at the pods of a Deployment waits as in
-	// a still world.
+	// a still world. A
+	// pod that the program deletes goes, and if a StatefulSet or a ReplicaSet wants it there is another one.
 	Healthy
 )
 
@@ -48,20 +51,29 @@ func newWorld(fork *rest.Config) (*world, error) {
 
 // carriesOut reports whether a healthy world does something about a write.
 func carriesOut(w reconciletest.BaseWrite) bool {
-	if w.New == nil || w.New.GetDeletionTimestamp() != nil || w.Subresource == "status" {
+	if w.New == nil || w.Subresource == "status" {
 		return false
 	}
 	switch w.New.(type) {
-	case *appsv1.Deployment, *appsv1.StatefulSet, *batchv1.Job, *corev1.PersistentVolumeClaim, *corev1.Pod:
+	case *corev1.Pod:
 		return true
+	case *appsv1.Deployment, *appsv1.StatefulSet, *batchv1.Job, *corev1.PersistentVolumeClaim:
+		return w.New.GetDeletionTimestamp() == nil
 	}
 	return false
 }
 
-// carryOut writes the status of an object. Somebody else may write it at the same time.
-func (w *world) carryOut(ctx context.Context, o reconciletest.Object) error {
+// carryOut writes the status of an object, or ends a pod. Somebody else may write it at the same time.
+func (w *world) carryOut(ctx context.Context, write reconciletest.BaseWrite) error {
+	o := write.New
+	if pod, ok := o.(*corev1.Pod); ok && pod.DeletionTimestamp != nil {
+		return w.end(ctx, pod)
+	}
+	set, _ := o.(*appsv1.StatefulSet)
+	was, _ := write.Old.(*appsv1.StatefulSet)
+	revised := set != nil && (was == nil || !apiequality.Semantic.DeepEqual(was.Spec.Template, set.Spec.Template))
 	for {
-		err := w.try(ctx, o.GetNamespace(), o.GetName(), o)
+		err := w.try(ctx, o, revised)
 		switch {
 		case apierrors.IsNotFound(err):
 			return nil
@@ -71,14 +83,76 @@ func (w *world) carryOut(ctx context.Context, o reconciletest.Object) error {
 	}
 }
 
-func (w *world) try(ctx context.Context, namespace, name string, o reconciletest.Object) error {
+// end ends a pod that is being deleted, and makes another one in its place if its owner wants one.
+func (w *world) end(ctx context.Context, pod *corev1.Pod) error {
+	err := w.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: new(int64(0)), Preconditions: &metav1.Preconditions{UID: &pod.UID}})
+	if err != nil && !apierrors.IsNotFound(err) || len(pod.Finalizers) > 0 { // one that ran nowhere has gone at once
+		return ignoreGone(err)
+	}
+	next, err := w.successor(ctx, pod)
+	if err != nil || next == nil {
+		return ignoreGone(err)
+	}
+	made, err := w.client.CoreV1().Pods(pod.Namespace).Create(ctx, next, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	return w.try(ctx, made, false)
+}
+
+// successor returns the pod that a StatefulSet or a ReplicaSet makes in place of one that is gone; nil: none.
+func (w *world) successor(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil {
+		return nil, nil
+	}
+	next := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Labels: maps.Clone(pod.Labels),
+		OwnerReferences: pod.OwnerReferences}}
+	switch owner.Kind {
+	case "StatefulSet":
+		set, err := w.client.AppsV1().StatefulSets(pod.Namespace).Get(ctx, owner.Name, metav1.GetOptions{})
+		if err != nil || set.UID != owner.UID || set.DeletionTimestamp != nil {
+			return nil, err
+		}
+		next.Name, next.Spec = pod.Name, *set.Spec.Template.Spec.DeepCopy()
+		maps.Copy(next.Labels, set.Spec.Template.Labels)
+		next.Labels[appsv1.StatefulSetRevisionLabel] = set.Status.UpdateRevision
+		next.Spec.Hostname, next.Spec.Subdomain = pod.Spec.Hostname, pod.Spec.Subdomain
+		for _, v := range pod.Spec.Volumes {
+			same := func(o corev1.Volume) bool { return o.Name == v.Name }
+			if v.PersistentVolumeClaim != nil && !slices.ContainsFunc(next.Spec.Volumes, same) { // of a claim template
+				next.Spec.Volumes = append(next.Spec.Volumes, v)
+			}
+		}
+	case "ReplicaSet":
+		set, err := w.client.AppsV1().ReplicaSets(pod.Namespace).Get(ctx, owner.Name, metav1.GetOptions{})
+		if err != nil || set.UID != owner.UID || set.DeletionTimestamp != nil {
+			return nil, err
+		}
+		next.GenerateName, next.Spec = set.Name+"-", *set.Spec.Template.Spec.DeepCopy()
+	default:
+		return nil, nil
+	}
+	return next, nil
+}
+
+func ignoreGone(err error) error {
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}
+
+func (w *world) try(ctx context.Context, o reconciletest.Object, revised bool) error {
+	namespace, name := o.GetNamespace(), o.GetName()
 	switch o.(type) {
 	case *appsv1.Deployment:
 		c := w.client.AppsV1().Deployments(namespace)
 		return carried(ctx, name, c.Get, c.UpdateStatus, rolledOut)
 	case *appsv1.StatefulSet:
 		c := w.client.AppsV1().StatefulSets(namespace)
-		return carried(ctx, name, c.Get, c.UpdateStatus, rolledOutSet)
+		return carried(ctx, name, c.Get, c.UpdateStatus, func(s *appsv1.StatefulSet) { rolledOutSet(s, revised) })
 	case *batchv1.Job:
 		c := w.client.BatchV1().Jobs(namespace)
 		return carried(ctx, name, c.Get, c.UpdateStatus, succeeded)
@@ -136,13 +210,16 @@ func rolledOut(d *appsv1.Deployment) {
 	}
 }
 
-func rolledOutSet(s *appsv1.StatefulSet) {
+// rolledOutSet leaves the revisions as they are unless the template was revised.
+func rolledOutSet(s *appsv1.StatefulSet, revised bool) {
 	s.Status.ObservedGeneration = s.Generation
 	n := *s.Spec.Replicas
 	s.Status.Replicas, s.Status.ReadyReplicas, s.Status.AvailableReplicas = n, n, n
-	hash := fnv.New32a()
-	fmt.Fprint(hash, s.Spec.Template.String())
-	s.Status.UpdateRevision = fmt.Sprintf("%s-%x", s.Name, hash.Sum32())
+	if revised || s.Status.UpdateRevision == "" {
+		hash := fnv.New32a()
+		fmt.Fprint(hash, s.Spec.Template.String())
+		s.Status.UpdateRevision = fmt.Sprintf("%s-%x", s.Name, hash.Sum32())
+	}
 	strategy := s.Spec.UpdateStrategy
 	switch rolling := strategy.RollingUpdate; {
 	case strategy.Type == appsv1.OnDeleteStatefulSetStrategyType:

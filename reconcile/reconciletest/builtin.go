@@ -313,7 +313,9 @@ func statefulSetRules() *rules {
 			if was, ok := old.(*appsv1.StatefulSet); ok {
 				errs = append(errs, immutable(value{"spec.serviceName", was.Spec.ServiceName, set.Spec.ServiceName},
 					value{"spec.selector", was.Spec.Selector, set.Spec.Selector},
-					value{"spec.podManagementPolicy", was.Spec.PodManagementPolicy, set.Spec.PodManagementPolicy})...)
+					value{"spec.podManagementPolicy", was.Spec.PodManagementPolicy, set.Spec.PodManagementPolicy},
+					value{"spec.volumeClaimTemplates", was.Spec.VolumeClaimTemplates,
+						set.Spec.VolumeClaimTemplates})...)
 			}
 			return errs
 		},

@@ -197,7 +197,7 @@ func (c *collector) collect(i item, hasDependents bool) {
 // or in none.
 func (c *collector) owner(dependent item, ref metav1.OwnerReference) (owner item, known bool) {
 	for _, r := range c.server.resources.all() {
-		if r.Kind != ref.Kind || r.GroupVersion().String() != ref.APIVersion {
+		if r.Kind != ref.Kind || !c.server.fork.isVersion(r, ref.APIVersion) {
 			continue
 		}
 		key := types.NamespacedName{Namespace: dependent.GetNamespace(), Name: ref.Name}
@@ -210,8 +210,7 @@ func (c *collector) owner(dependent item, ref metav1.OwnerReference) (owner item
 		if o := c.server.lookup(r, key); o != nil && o.GetUID() == ref.UID {
 			return item{o, r}, true
 		}
-		// What a fork has not read may be there.
-		return item{}, !c.server.fork.knowsNot(r.GroupResource(), key.Namespace)
+		return item{}, c.server.fork.isGone(ref.UID)
 	}
 	return item{}, false
 }

@@ -10,12 +10,15 @@ import (
 	"strings"
 	"sync"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -276,9 +279,33 @@ func (f *fork) typed(gvr schema.GroupVersionResource, said BaseResource) (*Resou
 		builtin: &rules{
 			new:        func() object { return reflect.New(kind).Interface().(object) },
 			generation: has("Spec"),
+			defaults:   defaultTemplate,
 		},
 	}
 	return r, install(f.server, r, nil, f.types)
+}
+
+// defaultTemplate fills in the pod template of a kind that is not modelled, and what else a DaemonSet leaves open: an
+// update of the whole object would seem to restart its pods.
+func defaultTemplate(o object) {
+	if d, ok := o.(*appsv1.DaemonSet); ok {
+		orValue(&d.Spec.UpdateStrategy.Type, appsv1.RollingUpdateDaemonSetStrategyType)
+		if d.Spec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType {
+			orDefault(&d.Spec.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateDaemonSet{})
+			orDefault(&d.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable, intstr.FromInt32(1))
+			orDefault(&d.Spec.UpdateStrategy.RollingUpdate.MaxSurge, intstr.FromInt32(0))
+		}
+		orDefault(&d.Spec.RevisionHistoryLimit, 10)
+	}
+	spec := reflect.ValueOf(o).Elem().FieldByName("Spec")
+	if !spec.IsValid() || spec.Kind() != reflect.Struct {
+		return
+	}
+	if template := spec.FieldByName("Template"); template.IsValid() && template.CanAddr() {
+		if t, ok := template.Addr().Interface().(*corev1.PodTemplateSpec); ok {
+			defaultPodSpec(&t.Spec)
+		}
+	}
 }
 
 // define serves a custom resource in all of its versions. What goes by a webhook is served in one.
@@ -398,7 +425,9 @@ func (f *fork) validate(r *Resource, o, old object) field.ErrorList {
 		return errs
 	}
 	return slices.DeleteFunc(errs, func(err *field.Error) bool {
-		return old == nil || err.Type != field.ErrorTypeForbidden && !strings.Contains(err.Detail, "immutable")
+		// Of a pod, fields that are not modelled may change.
+		return old == nil || r.GroupVersionResource == pods ||
+			err.Type != field.ErrorTypeForbidden && !strings.Contains(err.Detail, "immutable")
 	})
 }
 
@@ -463,6 +492,26 @@ func (f *fork) isLooked() bool {
 		}
 	})
 	return f.writing == 0 && len(f.looking) == 0
+}
+
+// isVersion reports whether a reference to an apiVersion is to a resource. A fork may serve one version of several.
+func (f *fork) isVersion(r *Resource, apiVersion string) bool {
+	if f == nil {
+		return r.GroupVersion().String() == apiVersion
+	}
+	gv, err := schema.ParseGroupVersion(apiVersion)
+	return err == nil && gv.Group == r.Group
+}
+
+// isGone reports whether an owner that the fork does not have is gone for certain: the fork itself has deleted it. It
+// may not have read it otherwise, or have read its kind before the owner was made, and its dependents afterwards.
+func (f *fork) isGone(owner types.UID) bool {
+	if f == nil {
+		return true
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.written[owner]
 }
 
 // leaves reports whether the garbage collector leaves an object alone, since the cluster's own has to say what becomes

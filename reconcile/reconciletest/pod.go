@@ -2,6 +2,7 @@ package reconciletest
 
 import (
 	"slices"
+	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -78,8 +79,10 @@ func podRules() *rules {
 			return fields.Set{
 				"spec.nodeName": p.Spec.NodeName, "spec.restartPolicy": string(p.Spec.RestartPolicy),
 				"spec.schedulerName":      p.Spec.SchedulerName,
-				"spec.serviceAccountName": "", "spec.hostNetwork": "false",
-				"status.phase": string(p.Status.Phase), "status.podIP": "", "status.nominatedNodeName": "",
+				"spec.serviceAccountName": p.Spec.ServiceAccountName,
+				"spec.hostNetwork":        strconv.FormatBool(p.Spec.HostNetwork),
+				"status.phase":            string(p.Status.Phase), "status.podIP": p.Status.PodIP,
+				"status.nominatedNodeName": p.Status.NominatedNodeName,
 			}
 		},
 		// A pod that runs on a node is deleted when its kubelet says that it has ended, by a deletion without time.
@@ -186,4 +189,10 @@ func defaultStatefulSet(spec *appsv1.StatefulSetSpec) {
 	orValue(&spec.PersistentVolumeClaimRetentionPolicy.WhenScaled,
 		appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
 	orDefault(&spec.RevisionHistoryLimit, 10)
+	for i := range spec.VolumeClaimTemplates { // of a fork: elsewhere they are refused
+		claim := &spec.VolumeClaimTemplates[i]
+		claim.APIVersion, claim.Kind = "v1", "PersistentVolumeClaim"
+		orDefault(&claim.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
+		orValue(&claim.Status.Phase, corev1.ClaimPending)
+	}
 }

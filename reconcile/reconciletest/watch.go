@@ -139,9 +139,9 @@ func (w *stream) join(c *call, withObjects bool) (held []object, cached, compact
 	return held, cached, compacted, err
 }
 
-// sinceBase returns the version from which a watch goes on. It is later than the one that was asked for if the resource
-// came from the base of a fork in between: then the watch begins with what had changed by then. A client has the
-// earlier version from an object of the fork, so it has not seen what was deleted before the fork.
+// sinceBase lets a watch begin with what had changed since the version that it asks for when the resource came from the
+// base of a fork, and returns that version. A client has it from an object of the fork, so it has not seen what was
+// deleted before the fork.
 func (w *stream) sinceBase(c *call, asked int64) (next int64, err error) {
 	changed, floor := w.server.store.seededAfter(c.resource.GroupResource(), asked)
 	if asked >= floor {
@@ -153,7 +153,7 @@ func (w *stream) sinceBase(c *call, asked int64) (next int64, err error) {
 			w.initial = append(w.initial, watch.Event{Type: watch.Modified, Object: o})
 		}
 	}
-	return floor, err
+	return asked, err
 }
 
 // noStreaming is how a server without the feature WatchList answers a streamed list.

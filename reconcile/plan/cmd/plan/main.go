@@ -11,7 +11,9 @@
 // kubeconfig in place of {kubeconfig}; any other value of -kubeconfig or -master is refused. What the program prints
 // goes to standard error.
 //
-// The exit status is 0 if the program would change nothing, 2 if it would, and 1 for an error.
+// The exit status is 0 if the program would change nothing, 2 if it would, and 1 for an error, or if there are no
+// changes but the report cannot say that there would be none: the program had not settled, say, or could not read
+// something.
 //
 // main.go is all of it.
 package main
@@ -49,7 +51,7 @@ const (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	code, err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
@@ -113,10 +115,15 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (code int, e
 	if err := errors.Join(err, write(report, out)); err != nil {
 		return failed, err
 	}
-	if len(report.Changes) == 0 {
-		return nothing, nil
+	switch doubt := report.Doubt(); {
+	case ctx.Err() != nil:
+		return failed, errors.New("plan: interrupted")
+	case len(report.Changes) > 0:
+		return changes, nil
+	case doubt != "":
+		return failed, fmt.Errorf("plan: no changes, but %s", doubt)
 	}
-	return changes, nil
+	return nothing, nil
 }
 
 // formats are those of the report.

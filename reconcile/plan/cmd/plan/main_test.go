@@ -55,6 +55,16 @@ func program(does string) error {
 		return err
 	}
 	maps := kubernetes.NewForConfigOrDie(cfg).CoreV1().ConfigMaps("default")
+	if does == "is refused" {
+		_, err := maps.Patch(context.Background(), "a", "none/such", nil, metav1.PatchOptions{})
+		if err == nil {
+			return fmt.Errorf("it is not refused")
+		}
+		return nil
+	}
+	if os.Getenv("KUBERNETES_MASTER") != "" {
+		return fmt.Errorf("the environment leads to the cluster")
+	}
 	if does == "reads" {
 		_, err := maps.List(context.Background(), metav1.ListOptions{})
 		return err
@@ -70,12 +80,15 @@ func program(does string) error {
 
 func TestTheCommand(t *testing.T) {
 	server := reconciletest.NewServer(t, reconciletest.Options{})
+	address := server.Link().Listen().Host
 	cluster := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, os.WriteFile(cluster, fmt.Appendf(nil, `{"apiVersion": "v1", "kind": "Config",
+		"current-context": "prod",
 		"clusters": [{"name": "a", "cluster": {"server": %q}}],
-		"contexts": [{"name": "prod", "context": {"cluster": "a", "user": ""}}]}`, server.Link().Listen().Host), 0o600))
+		"contexts": [{"name": "prod", "context": {"cluster": "a", "user": ""}}]}`, address), 0o600))
 	t.Setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1") // as in a pod
 	t.Setenv("KUBERNETES_SERVICE_PORT", "1")
+	t.Setenv("KUBERNETES_MASTER", address)
 	written := server.Version()
 	for does, want := range map[string]struct {
 		code int
@@ -86,6 +99,7 @@ func TestTheCommand(t *testing.T) {
 		"reads the home folder": {2, "create ConfigMap default/made"},
 		"reads an argument":     {2, "create ConfigMap default/made"},
 		"goes on":               {2, "create ConfigMap default/made"},
+		"is refused":            {1, "1 refused request"},
 		"fails":                 {1, ""},
 	} {
 		t.Setenv(asProgram, does)
@@ -100,7 +114,7 @@ func TestTheCommand(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{{"--kubeconfig", cluster}, {"-kubeconfig=" + cluster}, {"--master=x"},
-		{"--master"}} {
+		{"--master"}, {"--apiserver=https://prod"}, {cluster}, {"--cfg=" + cluster}, {"--x=" + address + "/y"}} {
 		var out strings.Builder
 		args = append([]string{"-kubeconfig", cluster, "-context", "prod", "--", "x"}, args...)
 		code, err := run(t.Context(), args, &out, &out)
