@@ -132,7 +132,7 @@ func (s *Server) told(verb string, w reconciletest.BaseWrite) <-chan struct{} {
 	s.group.Go("follower", func() {
 		defer leave()
 		defer close(done)
-		defer s.recorder.end(true)
+		defer s.recorder.followed()
 		follow()
 	})
 	return done

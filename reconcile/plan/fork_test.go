@@ -36,8 +36,8 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
-// quiet is short: the programs of these tests wait for nothing.
-const quiet = 200 * time.Millisecond
+// quiet is short: the programs of these tests wait for nothing but the garbage collector.
+const quiet = 500 * time.Millisecond
 
 // world is a cluster in memory, and what a plan has asked it for.
 type world struct {

@@ -187,6 +187,14 @@ func (r *recorder) end(counts bool) {
 	}
 }
 
+// followed ends what a change has led to. What comes of that begins only now, such as a pass of the garbage collector.
+func (r *recorder) followed() {
+	r.end(true)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.newAt = time.Now()
+}
+
 // repeated counts a write, whether it changed anything or not.
 func (r *recorder) repeated(req reconciletest.Request) {
 	r.mu.Lock()
