@@ -19,6 +19,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -38,6 +39,7 @@ type base struct {
 	*recorder                 // which is told of writes, and of what is approximate
 	client    *http.Client
 	root      *url.URL
+	known     *runtime.Scheme // the types of Kubernetes: a program may add its own to scheme.Scheme
 
 	mu         sync.Mutex
 	discovered map[schema.GroupVersion][]metav1.APIResource // guarded by mu
@@ -57,7 +59,11 @@ func newBase(life context.Context, cfg *rest.Config, r *recorder) (*base, error)
 	if err != nil {
 		return nil, err
 	}
-	return &base{life: life, recorder: r, client: client, root: root,
+	known := runtime.NewScheme()
+	if err := scheme.AddToScheme(known); err != nil {
+		return nil, err
+	}
+	return &base{known: known, life: life, recorder: r, client: client, root: root,
 		discovered: make(map[schema.GroupVersion][]metav1.APIResource), refusals: make(map[string]answered)}, nil
 }
 
@@ -138,7 +144,7 @@ func (b *base) Resource(_ context.Context, r schema.GroupVersionResource) (recon
 			return one.Name == r.Resource+"/status"
 		}),
 	}
-	if scheme.Scheme.IsGroupRegistered(r.Group) {
+	if b.known.IsGroupRegistered(r.Group) {
 		return said, nil
 	}
 	var definition json.RawMessage

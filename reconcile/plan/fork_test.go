@@ -30,6 +30,7 @@ import (
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
 	"github.com/thermostat-go/thermostat/reconcile/plan"
@@ -671,6 +672,9 @@ spec:
 `
 
 func TestCustomResourcesHaveTheirSchemas(t *testing.T) {
+	// As programs do that use typed clients for their own kinds.
+	scheme.Scheme.AddKnownTypeWithName(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Set"},
+		&metav1.PartialObjectMetadata{})
 	w := newWorld(t, reconciletest.Options{CRDs: []string{fileOf(t, crd)}})
 	sets := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "sets"}
 	set := func(version string, spec map[string]any) *unstructured.Unstructured {

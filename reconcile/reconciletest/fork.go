@@ -78,6 +78,8 @@ type fork struct {
 	base   Base
 	rules  RuleCompiler
 	types  managedfields.TypeConverter
+	// known are the types of Kubernetes: scheme.Scheme may have been added to, by the program of a test or of a plan.
+	known *runtime.Scheme
 
 	turn chan struct{} // has a value while a resource is read, one after the other
 
@@ -101,8 +103,12 @@ func newFork(s *Server, base Base, rules RuleCompiler, converter managedfields.T
 		}
 		return err
 	}
+	known := runtime.NewScheme()
+	if err := scheme.AddToScheme(known); err != nil {
+		panic(err) // client-go's own types do not collide
+	}
 	s.store.compacted = 0 // versions that the base has given out are as good as its own
-	return &fork{server: s, base: base, rules: rules, types: converter, turn: make(chan struct{}, 1),
+	return &fork{server: s, base: base, rules: rules, types: converter, known: known, turn: make(chan struct{}, 1),
 		read: make(map[schema.GroupResource]map[string]bool), written: make(map[types.UID]bool)}
 }
 
@@ -247,7 +253,7 @@ func (f *fork) resource(ctx context.Context, gvr schema.GroupVersionResource) (*
 			return f.undefined(gvr, said, fmt.Sprintf("its schema is not modelled: %v", err))
 		}
 	}
-	if scheme.Scheme.Recognizes(gvr.GroupVersion().WithKind(said.Kind)) {
+	if f.known.Recognizes(gvr.GroupVersion().WithKind(said.Kind)) {
 		return f.typed(gvr, said)
 	}
 	return f.undefined(gvr, said, "its schema is unknown")
@@ -263,7 +269,7 @@ func (f *fork) undefined(gvr schema.GroupVersionResource, said BaseResource, why
 // typed serves a kind of Kubernetes that is not modelled: with its fields, and without its rules.
 func (f *fork) typed(gvr schema.GroupVersionResource, said BaseResource) (*Resource, error) {
 	gvk := gvr.GroupVersion().WithKind(said.Kind)
-	o, err := scheme.Scheme.New(gvk)
+	o, err := f.known.New(gvk)
 	if err != nil {
 		return nil, err
 	}
