@@ -107,17 +107,23 @@ func (s *store) seeded(resource schema.GroupResource, key types.NamespacedName) 
 func (s *store) seededAfter(resource schema.GroupResource, version int64) (later []object, floor int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if floor = s.floors[resource]; version >= floor {
+		return nil, floor
+	}
 	versionOf := func(o object) int64 {
 		v, _ := strconv.ParseInt(o.GetResourceVersion(), 10, 64) // 0 for what has none
 		return v
 	}
 	for _, revisions := range s.objects[resource] {
+		if len(revisions) == 0 { // all of them are compacted
+			continue
+		}
 		if first := revisions[0]; first.version == 0 && versionOf(first.object) > version {
 			later = append(later, first.object)
 		}
 	}
 	slices.SortFunc(later, func(a, b object) int { return cmp.Compare(versionOf(a), versionOf(b)) })
-	return later, s.floors[resource]
+	return later, floor
 }
 
 // floor returns the version at which a resource came from the base of a fork; 0: it did not.
