@@ -122,9 +122,8 @@ type health struct {
 
 	maxStaleness time.Duration
 
-	// losses and recoveries limit the lines about states, if there are many list-watches, each for itself: losses leave
-	// room for recoveries. complaints limits those about objects.
-	losses, recoveries, complaints lifecycle.LogLimit
+	// losses limits the lines about states, if there are many list-watches, and complaints those about objects.
+	losses, complaints lifecycle.LogLimit
 }
 
 // listWatchHealth keeps the state of a list-watch and writes one log line for each change of it. What has arrived
@@ -144,6 +143,7 @@ type listWatchHealth struct {
 	now      Health
 	failedAt time.Time // when LastError was
 	stopped  bool
+	told     bool // a loss has been logged, and its end has not
 	// Guarded by mu. trouble is why the list-watch does not follow the server. If as is not empty, it is the state that
 	// this means. trouble ends when the store has the list of the number follows, after which the reflector has had no
 	// trouble; zero stands for no list. doubt, of a complete cache, ends when the store has the list of the number
@@ -310,7 +310,9 @@ func (h *listWatchHealth) change(do func()) {
 	if from != s {
 		h.now.State, h.now.Since = s, now
 	}
-	log := h.log
+	recovers := s == Live && from != Listing
+	log, told := h.log, h.told
+	h.told = told && !recovers
 	h.mu.Unlock()
 	if h.moved != nil && (from != s || err != nil) {
 		h.moved()
@@ -318,19 +320,20 @@ func (h *listWatchHealth) change(do func()) {
 	if from == s {
 		return
 	}
-	recovers := s == Live && from != Listing
 	about := withStack([]any{"state", s, "before", from}, err)
-	if h.part != whole && (err != nil || recovers) {
-		// What befalls one part often befalls them all.
-		limit := &h.losses
-		if recovers {
-			limit = &h.recoveries
-		}
-		held, ok := limit.Allow(linesPerMinute)
+	switch {
+	case h.part == whole:
+	case err != nil: // what befalls one part often befalls them all
+		held, ok := h.losses.Allow(linesPerMinute)
 		if !ok {
 			return
 		}
 		about = append(about, "notLogged", held)
+		h.mu.Lock()
+		h.told = true
+		h.mu.Unlock()
+	case recovers && !told:
+		return
 	}
 	switch {
 	case err != nil:

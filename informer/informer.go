@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
+	"github.com/thermostat-go/thermostat/informer/internal/wire/intern"
 	"github.com/thermostat-go/thermostat/internal/kube"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
@@ -136,7 +137,7 @@ type SharedIndexInformer[T any] struct {
 // The error names everything that is wrong: a nil client, a client that lists objects of another type than T, options
 // that have no meaning. New sends no request; Run does.
 func New[T Object, L runtime.Object](client Client[L], opts Options[T]) (*SharedIndexInformer[T], error) {
-	return build(only(client, opts), nil, opts, decodeObject(opts.Transform))
+	return build(only(client, opts, opts.change(true)), nil, opts, decodeObject(opts.Transform))
 }
 
 // Project makes an informer that holds, of each object, only what fn makes of it: a value of any type, such as a
@@ -151,7 +152,7 @@ func New[T Object, L runtime.Object](client Client[L], opts Options[T]) (*Shared
 // change the object. Package informer/packed has such a function that keeps all of the object, as compressed bytes.
 func Project[T Object, V any, L runtime.Object](client Client[L], fn func(T) (V, error),
 	opts Options[T]) (*SharedIndexInformer[V], error) {
-	return build(only(client, opts), nil, opts, decodeProjection(decodeObject(opts.Transform), fn))
+	return build(only(client, opts, opts.change(false)), nil, opts, decodeProjection(decodeObject(opts.Transform), fn))
 }
 
 // origin is where the list-watches of an informer get their sources from.
@@ -166,8 +167,8 @@ type origin struct {
 }
 
 // only is the origin of an informer of one client.
-func only[T Object, L runtime.Object](client Client[L], opts Options[T]) origin {
-	decoder := decoders(opts.change(), false)
+func only[T Object, L runtime.Object](client Client[L], opts Options[T], change intern.Change) origin {
+	decoder := decoders(change, false)
 	from := origin{source: func(string) (source, error) { return newSource[T](client, decoder) }}
 	if c, says := any(client).(interface {
 		GroupVersionResource() schema.GroupVersionResource

@@ -135,12 +135,15 @@ func (w *resourceWatch) send(e watch.Event) bool {
 	}
 }
 
-// change says when objects that have been decoded may be changed.
-func (o Options[T]) change() intern.Change {
-	if o.Transform == nil {
+// change says when objects that have been decoded may be changed, or need not share since they are not kept.
+func (o Options[T]) change(kept bool) intern.Change {
+	switch {
+	case o.Transform == nil:
 		return intern.Never
+	case kept:
+		return intern.AtFirst
 	}
-	return intern.AtFirst
+	return intern.Always
 }
 
 // decoders returns a function that returns the decoder of an informer for objects of a type, one for all namespaces. Of

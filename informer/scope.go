@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/thermostat-go/thermostat/informer/internal/wire"
+	"github.com/thermostat-go/thermostat/informer/internal/wire/intern"
 	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
@@ -50,19 +51,20 @@ type Scope struct {
 // cannot be a namespace's name.
 func NewNamespaced[T Object, L runtime.Object, C Client[L]](client func(namespace string) C, namespaces []string,
 	opts Options[T]) (*SharedIndexInformer[T], error) {
-	return build(each[T, L](client, opts), namespaces, opts, decodeObject(opts.Transform))
+	return build(each[T, L](client, opts.change(true)), namespaces, opts, decodeObject(opts.Transform))
 }
 
 // ProjectNamespaced is [NewNamespaced] for what fn makes of the objects: see [Project].
 func ProjectNamespaced[T Object, V any, L runtime.Object, C Client[L]](
 	client func(namespace string) C, namespaces []string, fn func(T) (V, error), opts Options[T],
 ) (*SharedIndexInformer[V], error) {
-	return build(each[T, L](client, opts), namespaces, opts, decodeProjection(decodeObject(opts.Transform), fn))
+	return build(each[T, L](client, opts.change(false)), namespaces, opts,
+		decodeProjection(decodeObject(opts.Transform), fn))
 }
 
 // each is the origin of an informer that has a client for each namespace.
-func each[T Object, L runtime.Object, C Client[L]](client func(namespace string) C, opts Options[T]) origin {
-	return eachBy[T, L](client, decoders(opts.change(), false)) // one for all namespaces
+func each[T Object, L runtime.Object, C Client[L]](client func(namespace string) C, change intern.Change) origin {
+	return eachBy[T, L](client, decoders(change, false)) // one for all namespaces
 }
 
 func eachBy[T Object, L runtime.Object, C Client[L]](client func(namespace string) C,

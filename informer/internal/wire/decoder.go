@@ -177,13 +177,17 @@ func (d *Decoder) decodeInto(o runtime.Object, r raw, protobuf bool) (twins inte
 	return twins, nil
 }
 
-// sharing returns the Interner for an object, or nil if that is one of few.
-func (d *Decoder) sharing() *intern.Interner {
-	if d.interner != nil && d.first.Load() < few {
-		d.first.Add(1)
+// sharing returns the Interner for an object, or nil if it is one of few. Changes of an object are no more objects.
+func (d *Decoder) sharing(event watch.EventType) *intern.Interner {
+	switch {
+	case d.interner == nil || event == watch.Error: // a Status is not of the interner's type
 		return nil
+	case d.first.Load() >= few:
+		return d.interner
+	case event == watch.Added:
+		d.first.Add(1)
 	}
-	return d.interner
+	return nil
 }
 
 // parse decodes r into o, and returns r with the kind that o says.
@@ -196,17 +200,12 @@ func (d *Decoder) parse(o runtime.Object, r raw, protobuf bool) (_ raw, twins in
 		r.apiVersion, r.kind = into.GetAPIVersion(), into.GetKind()
 		return r, twins, err
 	case protobufUnmarshaler:
-		switch {
-		case !protobuf:
+		if !protobuf {
 			twins, err = d.unmarshalJSON(r, o)
-		case r.event == watch.Error:
-			err = into.Unmarshal(r.data) // a Status is not of the interner's type
-		default:
-			if s := d.sharing(); s != nil {
-				twins, err = s.Unmarshal(r.data, into)
-			} else {
-				err = into.Unmarshal(r.data)
-			}
+		} else if s := d.sharing(r.event); s != nil {
+			twins, err = s.Unmarshal(r.data, into)
+		} else {
+			err = into.Unmarshal(r.data)
 		}
 	default:
 		twins, err = d.unmarshalJSON(r, o)
@@ -220,10 +219,8 @@ func (d *Decoder) parse(o runtime.Object, r raw, protobuf bool) (_ raw, twins in
 }
 
 func (d *Decoder) unmarshalJSON(r raw, into any) (twins intern.Twins, err error) {
-	if r.event != watch.Error {
-		if s := d.sharing(); s != nil {
-			return s.FromJSON(r.data, into)
-		}
+	if s := d.sharing(r.event); s != nil {
+		return s.FromJSON(r.data, into)
 	}
 	return twins, json.Unmarshal(r.data, into)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/thermostat-go/thermostat/informer/internal/wire/intern"
 )
@@ -23,15 +24,19 @@ func TestOnlyManyObjectsShare(t *testing.T) {
 	for range 5 {
 		d := NewDecoder(Type{Item: reflect.TypeFor[corev1.Pod]()}, intern.Never)
 		var labels []uintptr
-		for range few + 3 {
-			e := d.decode(raw{data: body}, true)
+		for i := range 2*few + 3 {
+			r := raw{event: watch.Added, data: body}
+			if i < few { // changes are no more objects
+				r.event = watch.Modified
+			}
+			e := d.decode(r, true)
 			require.NoError(t, e.Err)
 			labels = append(labels, reflect.ValueOf(e.Object.(*corev1.Pod).Labels).Pointer())
 		}
-		for i := range few {
+		for i := range 2 * few {
 			require.NotContains(t, labels[i+1:], labels[i])
 		}
-		shares = shares || labels[few] == labels[few+1] && labels[few] == labels[few+2]
+		shares = shares || labels[2*few] == labels[2*few+1] && labels[2*few] == labels[2*few+2]
 	}
 	require.True(t, shares)
 }

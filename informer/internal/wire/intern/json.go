@@ -149,9 +149,11 @@ func (d *jsonReader) readField(f *field, at unsafe.Pointer) bool {
 		return false
 	}
 	after := d.at
-	return d.share(part{field: f}, at, b, func(p *part, at unsafe.Pointer) bool {
+	return d.share(f, at, b, func(at unsafe.Pointer) (part, bool) {
+		p := part{field: f}
 		d.at = begin
-		return d.readNew(p, at) && d.at == after
+		ok := d.readNew(&p, at) && d.at == after
+		return p, ok
 	})
 }
 

@@ -37,10 +37,12 @@ func (p *part) put(at unsafe.Pointer) {
 	}
 }
 
+// maker makes a part at an address. It returns the part by value, so that only what is remembered has to be on the heap.
+type maker func(at unsafe.Pointer) (part, bool)
+
 // share lets the field at that address hold what was made of the same bytes before, or else what make makes. Of an
 // object that may be changed at first, it is a copy that has a twin.
-func (d *decoder) share(p part, at unsafe.Pointer, b []byte, make func(*part, unsafe.Pointer) bool) bool {
-	f := p.field
+func (d *decoder) share(f *field, at unsafe.Pointer, b []byte, make maker) bool {
 	slot := d.parts.slot(maphash.Bytes(d.seed, b) ^ f.salt)
 	known := slot.Load()
 	if known != nil && (known.field != f || known.bytes != string(b)) {
@@ -49,25 +51,22 @@ func (d *decoder) share(p part, at unsafe.Pointer, b []byte, make func(*part, un
 	f.habit.learn(known != nil, d.curious)
 	switch {
 	case d.change == AtFirst && len(b) <= maxPart:
-		return d.twin(known, slot, p, at, b, make)
+		return d.twin(known, slot, at, b, make)
 	case known != nil:
 		known.put(at)
 		d.made += known.made
 		return true
 	}
-	_, ok := d.first(slot, p, at, b, make)
+	_, ok := d.first(slot, at, b, make)
 	return ok
 }
 
 // first makes a part, and remembers it unless it is not to be shared: then known is nil.
-func (d *decoder) first(slot *atomic.Pointer[part], p part, at unsafe.Pointer, b []byte,
-	make func(*part, unsafe.Pointer) bool) (known *part, ok bool) {
+func (d *decoder) first(slot *atomic.Pointer[part], at unsafe.Pointer, b []byte, make maker) (known *part, ok bool) {
 	made, lazy := d.made, d.lazy
-	if !make(&p, at) {
-		return nil, false
-	}
-	if p.made = d.made - made; len(b) > maxPart || p.made > maxMade || d.lazy != lazy {
-		return nil, true
+	p, ok := make(at)
+	if p.made = d.made - made; !ok || len(b) > maxPart || p.made > maxMade || d.lazy != lazy {
+		return nil, ok
 	}
 	p.bytes = string(b)
 	return remember(slot, p), true

@@ -19,30 +19,39 @@ type twin struct {
 
 // twin lets the field at that address hold a part of its own. If another may take its place later, nothing in it has a
 // twin.
-func (d *decoder) twin(known *part, slot *atomic.Pointer[part], p part, at unsafe.Pointer, b []byte,
-	make func(*part, unsafe.Pointer) bool) bool {
+func (d *decoder) twin(known *part, slot *atomic.Pointer[part], at unsafe.Pointer, b []byte, make maker) (ok bool) {
+	curious := d.curious
+	defer func() { d.change, d.curious = AtFirst, curious }()
 	if known == nil {
 		d.change = Never
-		var ok bool
-		known, ok = d.first(slot, p, unsafe.Pointer(&d.apart), b, make)
-		if d.apart, d.change = (anySlice{}), AtFirst; !ok {
+		if known, ok = d.first(slot, unsafe.Pointer(new(anySlice)), b, make); !ok {
 			return false
 		}
+		d.curious = false // what it has just seen is no repetition
 	}
-	if known == nil {
-		return make(&p, at)
+	if known != nil {
+		d.change = Always
+		d.twins = append(d.twins, twin{at, known})
+		_, ok = make(at)
+		return ok
 	}
-	d.change = Always
-	ok := make(&p, at)
-	d.change = AtFirst
-	d.twins = append(d.twins, twin{at, known})
+	// What is inside is made for the second time. If that goes on at each level, it takes the square of their number.
+	if d.change = AtFirst; d.again == maxAgain {
+		d.change = Always
+	}
+	d.again++
+	defer func() { d.again-- }()
+	_, ok = make(at)
 	return ok
 }
 
+// At most so many levels of parts that are not shared are made twice each.
+const maxAgain = 2
+
 // Settle is called when the object may be changed no longer. It lets the fields that are as they were share.
 func (t Twins) Settle() {
+	var shared anySlice
 	for _, twin := range t {
-		var shared anySlice
 		if twin.known.put(unsafe.Pointer(&shared)); same(twin.known.field.typ, twin.at, unsafe.Pointer(&shared)) {
 			twin.known.put(twin.at)
 		}

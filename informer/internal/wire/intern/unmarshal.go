@@ -41,7 +41,7 @@ type decoder struct {
 	made    int // bytes of memory, about
 	lazy    int // values that are in places of their own, and change when they are read
 	twins   Twins
-	apart   anySlice // where twins are made
+	again   int // how many parts around it are made for the second time
 }
 
 func (s *Interner) decoder() decoder {
@@ -141,8 +141,10 @@ func (d *decoder) part(f *field, at unsafe.Pointer, b []byte, count, tag int) bo
 	if d.change == Always || len(b) > maxPart || secret || !f.habit.worth(d.curious) {
 		return d.make(&part{field: f, len: count}, at, b, tag)
 	}
-	return d.share(part{field: f, len: count}, at, b, func(p *part, at unsafe.Pointer) bool {
-		return d.make(p, at, b, tag)
+	return d.share(f, at, b, func(at unsafe.Pointer) (part, bool) {
+		p := part{field: f, len: count}
+		ok := d.make(&p, at, b, tag)
+		return p, ok
 	})
 }
 
@@ -188,6 +190,10 @@ func (d *decoder) mapping(p *part, at unsafe.Pointer, b []byte, tag int) bool {
 		reflect.NewAt(f.typ, at).Elem().Set(others)
 	}
 	p.is = *(*unsafe.Pointer)(at)
+	if change := d.change; others.IsValid() && change == AtFirst {
+		d.change = Always // a twin would be about v, and not about its copy
+		defer func() { d.change = change }()
+	}
 	for range p.len {
 		var entry, key, content []byte
 		entry, b, _ = next(b[tag:], wireBytes)
