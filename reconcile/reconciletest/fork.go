@@ -375,6 +375,23 @@ func (f *fork) refuse(c *call, o, live object) error {
 	return nil
 }
 
+// permit refuses a write before it is worked on: what is not modelled of the object, or around it. A fork goes on, and
+// says so.
+func permit(s *Server, c *call, o, live object) error {
+	if err := s.fork.refuse(c, o, live); err != nil {
+		return err
+	}
+	err := c.mayBind(o, live)
+	if err == nil && live == nil {
+		err = c.constrained(s)
+	}
+	if s.fork != nil && isNotModelled(err) {
+		s.fork.base.Approximate(c.Request, err.Error())
+		return nil
+	}
+	return err
+}
+
 // unchanging reports whether a write changes nothing but who manages which field.
 func unchanging(o, live object) bool {
 	is := copyOf(o)

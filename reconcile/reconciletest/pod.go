@@ -78,11 +78,9 @@ func podRules() *rules {
 			p := o.(*corev1.Pod)
 			return fields.Set{
 				"spec.nodeName": p.Spec.NodeName, "spec.restartPolicy": string(p.Spec.RestartPolicy),
-				"spec.schedulerName":      p.Spec.SchedulerName,
-				"spec.serviceAccountName": p.Spec.ServiceAccountName,
-				"spec.hostNetwork":        strconv.FormatBool(p.Spec.HostNetwork),
-				"status.phase":            string(p.Status.Phase), "status.podIP": p.Status.PodIP,
-				"status.nominatedNodeName": p.Status.NominatedNodeName,
+				"spec.schedulerName": p.Spec.SchedulerName, "spec.serviceAccountName": p.Spec.ServiceAccountName,
+				"spec.hostNetwork": strconv.FormatBool(p.Spec.HostNetwork), "status.phase": string(p.Status.Phase),
+				"status.podIP": p.Status.PodIP, "status.nominatedNodeName": p.Status.NominatedNodeName,
 			}
 		},
 		// A pod that runs on a node is deleted when its kubelet says that it has ended, by a deletion without time.

@@ -290,7 +290,7 @@ func TestFieldsThatAreNotModelledAreRefused(t *testing.T) {
 		{"svc", `"spec":{"clusterIP":"10.96.0.7","ports":[{"port":1}]}`, "an IP that the client chooses"},
 		{"svc", `"spec":{"clusterIP":"None"}`, "a headless Service without a selector"},
 		{"sts", with(set, "MORE", `"volumeClaimTemplates":[{"metadata":{"name":"v"}}]`),
-			"spec.volumeClaimTemplates[].metadata.name"},
+			"spec.volumeClaimTemplates[].apiVersion"},
 		{"sts", with(set, "MORE", `"updateStrategy":{"type":"OnDelete"}`), "the value of spec.updateStrategy.type"},
 		{"secrets", `"type":"kubernetes.io/tls"`, "the value of type"},
 		{"events", `"involvedObject":{"namespace":"default"},"eventTime":"2020-01-01T00:00:00.000000Z"`, "eventTime"},

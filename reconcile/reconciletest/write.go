@@ -66,13 +66,7 @@ func (s *Server) insert(c *call, o object) error {
 	if err := s.admitNamespace(c, o); err != nil {
 		return err
 	}
-	if err := s.fork.refuse(c, o, nil); err != nil {
-		return err
-	}
-	if err := c.constrained(s); err != nil {
-		return err
-	}
-	if err := c.mayBind(o, nil); err != nil {
+	if err := permit(s, c, o, nil); err != nil {
 		return err
 	}
 	if o.GetName() == "" && o.GetGenerateName() != "" {
@@ -341,10 +335,7 @@ func (s *Server) replace(c *call, live, o object) (object, error) {
 	if err := sameNamespace(c, o); err != nil { // a webhook may have changed it
 		return nil, err
 	}
-	if err := s.fork.refuse(c, o, live); err != nil {
-		return nil, err
-	}
-	if err := c.mayBind(o, live); err != nil {
+	if err := permit(s, c, o, live); err != nil {
 		return nil, err
 	}
 	o.SetResourceVersion(live.GetResourceVersion())
