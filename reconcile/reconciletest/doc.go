@@ -256,7 +256,7 @@
 //	Check              check.go with pairs.go, scenario.go with step.go and off.go; run.go with steps.go, process.go
 //	                   and gate.go;
 //	                   disturbance.go, judge.go with manners.go, rights.go, leaks.go, snapshot.go and variance.go;
-//	                   finding.go with timeline.go, coverage.go
+//	                   finding.go with timeline.go, coverage.go, inorder.go
 //	built-in kinds     builtin.go, deployment.go, batch.go, autoscaling.go, claim.go, disruption.go, service.go,
 //	                   platform.go: quotas, limits, network policies, bindings,
 //	                   pod.go with podspec.go; modelled.go: the fields that are modelled

@@ -381,9 +381,9 @@ func permit(s *Server, c *call, o, live object) error {
 	if err := s.fork.refuse(c, o, live); err != nil {
 		return err
 	}
-	err := c.mayBind(o, live)
+	err := mayBind(c, o, live)
 	if err == nil && live == nil {
-		err = c.constrained(s)
+		err = constrained(s, c)
 	}
 	if s.fork != nil && isNotModelled(err) {
 		s.fork.base.Approximate(c.Request, err.Error())

@@ -30,7 +30,7 @@ var (
 
 // constrained refuses a new pod in a namespace that has a quota or limits: a real server would count it, or give it
 // requests.
-func (c *call) constrained(s *Server) error {
+func constrained(s *Server, c *call) error {
 	if c.resource.GroupVersionResource != pods {
 		return nil
 	}
@@ -297,7 +297,7 @@ func validateSubject(s rbacv1.Subject, at *field.Path) (errs field.ErrorList) {
 
 // mayBind lets only those write a RoleBinding who have the verb bind on its role. A real server lets those, too, who
 // have all the rights of the role themselves, which is not modelled. live is nil for a creation.
-func (c *call) mayBind(o, live object) error {
+func mayBind(c *call, o, live object) error {
 	if c.resource.GroupVersionResource != roleBindings || c.link == nil || collected(o, live) {
 		return nil
 	}
