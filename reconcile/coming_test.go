@@ -174,3 +174,14 @@ func TestAnInformerThatIsGivenUpWhileItIsOpened(t *testing.T) {
 		require.ErrorIs(t, err, informer.ErrStopped)
 	})
 }
+
+// What is refused is not among what is missing after SyncTimeout.
+func TestNothingIsMissingThatIsNotWaitedFor(t *testing.T) {
+	inf, err := informer.New[*corev1.ConfigMap](newMapAPI(), informer.Options[*corev1.ConfigMap]{})
+	require.NoError(t, err)
+	m := &Manager{informers: []*managedInformer{{Informer: inf}}}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	require.Error(t, m.missingCaches(ended, nil))
+	require.NoError(t, m.missingCaches(ended, map[Informer]bool{inf: true}))
+}

@@ -41,9 +41,9 @@ import (
 // Reconcile still has to clean up. Standbys follow what is named, too.
 //
 // While an informer is not complete, because its kind is not installed or is refused, neither Reconcile nor
-// Options.Invalid is called for the keys whose objects name it. So an object with a finalizer stays, if
-// its kind was removed before it. Let names return nothing for an object with a deletionTimestamp unless its end
-// needs the informers, and handle the error of Get.
+// Options.Invalid is called for the keys whose objects name it. So an object with a finalizer stays if the kind that it
+// names was removed before it. Let names return nothing for an object with a deletionTimestamp unless its end needs the
+// informers, and handle the error of Get.
 //
 // Of names the rules of [informer.AddIndex] hold: it must be quick, and must say the same of the same object. A
 // controller calls Needs once for a family, which several controllers of one Manager may share. Like For it returns no
