@@ -58,7 +58,7 @@ type Scenario struct {
 	// without disturbances, and the replays of a run that fails, take the time that they need.
 	Limit time.Duration
 	// Parallel runs one schedule on each core (GOMAXPROCS) at the same time. What is found is the same, in the same
-	// order. The functions of the scenario must then be safe for that: a variable outside of Run is shared between runs.
+	// order. The functions of the scenario must be safe for that: a variable outside of Run is shared between runs.
 	Parallel bool
 	// Findings is how many different findings end the search; those that differ only in the disturbance count once.
 	// Zero: 10.

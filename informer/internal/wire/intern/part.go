@@ -37,7 +37,7 @@ func (p *part) put(at unsafe.Pointer) {
 	}
 }
 
-// maker makes a part at an address. It returns the part by value, so that only what is remembered has to be on the heap.
+// maker makes a part at an address. It returns it by value, so that only what is remembered has to be on the heap.
 type maker func(at unsafe.Pointer) (part, bool)
 
 // share lets the field at that address hold what was made of the same bytes before, or else what make makes. Of an
