@@ -250,7 +250,7 @@ func TestWordsOfSeveralServersAreKeptApart(t *testing.T) {
 	l := newController(t, noting(&journal{}), Options{}).ledger
 	var pods []*still
 	for i, host := range []string{"a", "b"} {
-		pods = append(pods, &still{resourceVersion: fmt.Sprint(10 * (i + 1))})
+		pods = append(pods, &still{resourceVersion: fmt.Sprint(10 * (i + 1)), listed: 1, begun: 1})
 		c := l.cacheOf(pods[i])
 		c.learner = &learner{}
 		c.learner.learn(&http.Request{URL: &url.URL{Host: host, Path: "/api/v1/pods"}})
@@ -576,7 +576,7 @@ func TestAListThatHasShownItAllNeedNotBeRepeated(t *testing.T) {
 	word := handoverEntry{Host: "server", Resource: "pods", Listed: "5"}
 	for version, lists := range map[string]int{"4": 1, "5": 0, "6": 0} {
 		l := newController(t, noting(&journal{}), Options{}).ledger
-		pods := listing(l, &still{resourceVersion: version})
+		pods := listing(l, &still{resourceVersion: version, listed: 1, begun: 1})
 		settled := l.oweHandover([]handoverEntry{word}, make([]bool, 1))
 		require.Equal(t, lists, pods.relists, version)
 		require.Equal(t, lists > 0, settled != nil)

@@ -422,10 +422,10 @@ func (m *Manager) checkTracking(log klog.Logger) error {
 	seen := 0
 	for _, c := range m.opts.Controllers {
 		for _, ca := range c.ledger.caches {
-			passed, unread := ca.learner.tracked()
-			if ca.Health().Lists == 0 {
+			if !heardFrom(ca) {
 				continue // it follows no object, or no namespace, yet
 			}
+			passed, unread := ca.learner.tracked()
 			if !passed {
 				missing = append(missing, untracked(c.name, ca))
 				continue
@@ -450,6 +450,13 @@ func (m *Manager) checkTracking(log klog.Logger) error {
 	return errors.Join(missing...)
 }
 
+// heardFrom reports whether a request of the informer has had an answer: so it has passed TrackWrites if ever it will. A
+// list that has begun may not have been sent yet.
+func heardFrom(ca *cache) bool {
+	h := ca.Health()
+	return h.Lists > 0 && (h.Listed > 0 || h.LastError != nil)
+}
+
 func untracked(controller string, ca *cache) error {
 	return fmt.Errorf("controller %s depends on informer %s, whose requests do not pass TrackWrites as those of other "+
 		"informers do: make its client from what reconcile.ClientConfig returns, too", controller, ca.Name())
@@ -465,7 +472,10 @@ func (m *Manager) checkTracked(controller string, ca *cache) {
 	case !m.tracks.Swap(true):
 		for _, c := range m.opts.Controllers {
 			for _, other := range c.ledger.caches {
-				if passed, _ := other.learner.tracked(); !passed && other.Health().Lists > 0 {
+				if !heardFrom(other) {
+					continue
+				}
+				if passed, _ := other.learner.tracked(); !passed {
 					m.failures.add(untracked(c.name, other))
 				}
 			}

@@ -83,7 +83,7 @@ func newSharedInformer(lw cache.ListerWatcher, example runtime.Object,
 		s.description = typeDescription(example)
 	}
 	s.store.versions = versionMetric(options)
-	client := &reporting{Client: NewClient(lw), informer: s, tap: tap.New(example, s.change)}
+	client := &reporting{Client: NewClient(lw), informer: s, tap: tap.New(example, func() intern.Change { return changeOf(s) })}
 	core, err := informer.Project[informer.Object](client, s.project, informer.Options[informer.Object]{
 		Name:             s.description,
 		DisableWatchList: streamsNoLists(lw),
@@ -101,8 +101,8 @@ func newSharedInformer(lw cache.ListerWatcher, example runtime.Object,
 	return s
 }
 
-// change says when objects that have been decoded may be changed.
-func (s *sharedInformer) change() intern.Change {
+// changeOf says when objects that have been decoded may be changed.
+func changeOf(s *sharedInformer) intern.Change {
 	switch {
 	case s.transform == nil:
 		return intern.Never
