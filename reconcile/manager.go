@@ -450,8 +450,8 @@ func (m *Manager) checkTracking(log klog.Logger) error {
 	return errors.Join(missing...)
 }
 
-// heardFrom reports whether a request of the informer has had an answer: so it has passed TrackWrites if ever it will. A
-// list that has begun may not have been sent yet.
+// heardFrom reports whether a request of the informer has had an answer: so it has passed TrackWrites if ever it will.
+// A list that has begun may not have been sent yet.
 func heardFrom(ca *cache) bool {
 	h := ca.Health()
 	return h.Lists > 0 && (h.Listed > 0 || h.LastError != nil)

@@ -83,7 +83,8 @@ func newSharedInformer(lw cache.ListerWatcher, example runtime.Object,
 		s.description = typeDescription(example)
 	}
 	s.store.versions = versionMetric(options)
-	client := &reporting{Client: NewClient(lw), informer: s, tap: tap.New(example, func() intern.Change { return changeOf(s) })}
+	client := &reporting{Client: NewClient(lw), informer: s,
+		tap: tap.New(example, func() intern.Change { return changeOf(s) })}
 	core, err := informer.Project[informer.Object](client, s.project, informer.Options[informer.Object]{
 		Name:             s.description,
 		DisableWatchList: streamsNoLists(lw),

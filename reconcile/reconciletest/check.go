@@ -227,19 +227,19 @@ type ending struct {
 
 // run runs a schedule, and counts it.
 func (c *check) run(s schedule, ideal *ending) *ending {
-	o := c.play(s, ideal)
-	c.count(s, o)
+	o := runner{c}.play(s, ideal)
+	runner{c}.count(s, o)
 	return o
 }
 
-func (c *check) count(s schedule, o *ending) {
+func (c runner) count(s schedule, o *ending) {
 	c.runs++
 	c.covered.add(s, o, c.ideal)
 }
 
 // play runs a schedule in a bubble of its own. With a nil ideal the end is compared with nothing. It changes nothing of
 // the check.
-func (c *check) play(s schedule, ideal *ending) (o *ending) {
+func (c runner) play(s schedule, ideal *ending) (o *ending) {
 	o = &ending{}
 	defer func() {
 		if r := recover(); r != nil {
@@ -316,9 +316,9 @@ func (c *check) reference() bool {
 // singles runs every schedule with one disturbance, until there are enough findings, or until the limit.
 func (c *check) singles() {
 	all := c.possible()
-	c.announce(len(all))
+	runner{c}.announce(len(all))
 	done := 0
-	for s, o := range c.inOrder(c.each(all), c.limit) {
+	for s, o := range (runner{c}).inOrder(runner{c}.each(all), c.limit) {
 		c.judge(s, o)
 		c.note(s.disturbances[0], o)
 		done++
@@ -331,7 +331,7 @@ func (c *check) singles() {
 
 // announce says how long the schedules with one disturbance will take, by the runs that there were. A disturbance makes
 // a run longer, by a retry or a restart.
-func (c *check) announce(singles int) {
+func (c runner) announce(singles int) {
 	took := time.Since(c.began) / time.Duration(c.runs) * time.Duration(singles) / time.Duration(c.atOnce())
 	text := fmt.Sprintf("%d runs without disturbances took %s, so the %d with one will take about %s", c.runs,
 		time.Since(c.began).Round(time.Millisecond), singles, took.Round(100*time.Millisecond))
@@ -459,7 +459,7 @@ func (c *check) random(until time.Time) {
 			}
 		}
 	}
-	for s, o := range c.inOrder(schedules, until) {
+	for s, o := range (runner{c}).inOrder(schedules, until) {
 		c.judge(s, o)
 	}
 }

@@ -60,10 +60,10 @@ func Order(t *testing.T, sc Scenario, n int) (all, ended []string) {
 	c := newCheck(t, &sc, 0)
 	c.reference()
 	possible := c.possible()[:n]
-	for s := range c.each(possible) {
+	for s := range (runner{c}).each(possible) {
 		all = append(all, s.String())
 	}
-	for s := range c.inOrder(c.each(possible), time.Time{}) {
+	for s := range (runner{c}).inOrder(runner{c}.each(possible), time.Time{}) {
 		ended = append(ended, s.String())
 	}
 	return all, ended

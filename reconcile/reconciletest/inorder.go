@@ -7,8 +7,11 @@ import (
 	"time"
 )
 
+// runner is the part of a check that runs schedules.
+type runner struct{ *check }
+
 // atOnce is how many schedules run at the same time.
-func (c *check) atOnce() int {
+func (c runner) atOnce() int {
 	if c.scenario.Parallel {
 		return runtime.GOMAXPROCS(0)
 	}
@@ -16,7 +19,7 @@ func (c *check) atOnce() int {
 }
 
 // each returns the schedules with one disturbance.
-func (c *check) each(all []disturbance) iter.Seq[schedule] {
+func (c runner) each(all []disturbance) iter.Seq[schedule] {
 	return func(yield func(schedule) bool) {
 		for _, d := range all {
 			if !yield(c.schedule(d)) {
@@ -29,7 +32,7 @@ func (c *check) each(all []disturbance) iter.Seq[schedule] {
 // inOrder runs schedules and yields each with its end, in their order, until there are enough findings or until a time;
 // zero stands for none. While one is looked at, the next ones run, as far as there are to be several at once: so what
 // is found is the same.
-func (c *check) inOrder(schedules iter.Seq[schedule], until time.Time) iter.Seq2[schedule, *ending] {
+func (c runner) inOrder(schedules iter.Seq[schedule], until time.Time) iter.Seq2[schedule, *ending] {
 	return func(yield func(schedule, *ending) bool) {
 		next, stop := iter.Pull(schedules)
 		defer stop()

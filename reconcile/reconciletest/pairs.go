@@ -133,7 +133,7 @@ func (c *check) disturbAgain(all []consequence, kinds []string, until time.Time)
 			}
 		}
 	}
-	for s, o := range c.inOrder(schedules, until) {
+	for s, o := range (runner{c}).inOrder(schedules, until) {
 		c.judge(s, o)
 	}
 }
