@@ -113,6 +113,8 @@ func (r *reflector[T]) failed(err error) lifecycle.Delay {
 	switch as := f.state(); {
 	case r.vain >= maxVain && f != denied:
 		r.health.failed(fmt.Errorf("the resource can be listed, and cannot be watched: %w", err), Failed)
+	case r.listedAt.IsZero() && tooLarge(err) && r.doubts < maxDoubts:
+		// A server that has just begun answers so until it has read its storage. The cache is still Listing.
 	case !errors.Is(err, errShortLived):
 		r.health.failed(err, as)
 	case r.failures > maxBarren:

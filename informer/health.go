@@ -310,39 +310,39 @@ func (h *listWatchHealth) change(do func()) {
 	if from != s {
 		h.now.State, h.now.Since = s, now
 	}
-	recovers := s == Live && from != Listing
-	log, told := h.log, h.told
-	h.told = told && !recovers
+	var say func()
+	if from != s {
+		say = h.sayLocked(from, s, err)
+	}
 	h.mu.Unlock()
 	if h.moved != nil && (from != s || err != nil) {
 		h.moved()
 	}
-	if from == s {
-		return
+	if say != nil {
+		say()
 	}
-	about := withStack([]any{"state", s, "before", from}, err)
-	switch {
-	case h.part == whole:
-	case err != nil: // what befalls one part often befalls them all
-		held, ok := h.losses.Allow(linesPerMinute)
-		if !ok {
-			return
-		}
-		about = append(about, "notLogged", held)
-		h.mu.Lock()
-		h.told = true
-		h.mu.Unlock()
-	case recovers && !told:
-		return
-	}
+}
+
+// sayLocked returns what logs another state. The end of each loss that is logged is logged, as an error too: who reads
+// only errors would take the loss for lasting.
+func (h *listWatchHealth) sayLocked(before, now State, err error) func() {
+	log, about := h.log, withStack([]any{"state", now, "before", before}, err)
 	switch {
 	case err != nil:
-		log.Error(err, "The cache does not follow the server", about...)
-	case recovers: // as an error, too: who reads only errors would take the loss for lasting
-		log.Error(nil, "The cache follows the server again", about...)
-	default:
-		log.V(1).Info("Health changed", about...)
+		if h.part != whole { // what befalls one part often befalls them all
+			held, ok := h.losses.Allow(linesPerMinute)
+			if !ok {
+				return nil
+			}
+			about = append(about, "notLogged", held)
+		}
+		h.told = true
+		return func() { log.Error(err, "The cache does not follow the server", about...) }
+	case now == Live && h.told:
+		h.told = false
+		return func() { log.Error(nil, "The cache follows the server again", about...) }
 	}
+	return func() { log.V(1).Info("Health changed", about...) }
 }
 
 func (h *listWatchHealth) logTo(log klog.Logger) {

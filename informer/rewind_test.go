@@ -297,8 +297,10 @@ func TestATooLargeVersionIsWaitedFor(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
 		late := problem(504, metav1.StatusReasonTimeout, 1)
 		late.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}}
+		var states []State // at each request
 		p.onWatch = func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 			if opts.SendInitialEvents != nil {
+				states = append(states, inf.Health().State)
 				return nil, late
 			}
 			return p.podAPI.Watch(ctx, opts)
@@ -314,6 +316,7 @@ func TestATooLargeVersionIsWaitedFor(t *testing.T) {
 				require.Greater(t, asked[i].at.Sub(asked[i-1].at), time.Second)
 			}
 		}
+		require.Equal(t, []State{Listing, Listing, Listing}, states, "a server that has just begun answers so, too")
 		p.set(func() { p.onWatch = nil })
 		p.Compact()
 		p.Cut()
