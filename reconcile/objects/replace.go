@@ -42,9 +42,10 @@ type Replacer[T informer.Object] interface {
 //   - The new object would be as the present one in what is configured and cannot be changed: a webhook sets it. To
 //     replace it would go round in a circle.
 //
-// The deletion holds only for the object as it was seen: if it has changed since, the error is a conflict
-// ([apierrors.IsConflict]); retry later. What the object holds is lost, and what it owns
-// goes as propagation says: do not replace what holds data.
+// Where the dry run has no answer, as from a server that is busy, the error tells that instead of refused, which is
+// final: retry later. The deletion holds only for the object as it was seen: if it has changed since, the error is a
+// conflict ([apierrors.IsConflict]); retry later, too. What the object holds is lost, and what it owns goes as
+// propagation says: do not replace what holds data.
 func ReplaceOwned[T informer.Object](ctx context.Context, owner *Owner, client Replacer[T], seen T, config any,
 	opts metav1.ApplyOptions, propagation metav1.DeletionPropagation, refused error) error {
 	if err := owner.check(); err != nil {
@@ -82,7 +83,10 @@ func replaceOwned[T informer.Object](ctx context.Context, a *ownedApply[T], clie
 	trial.tree.SetName(otherName(seen))
 	trial.opts.DryRun = []string{metav1.DryRunAll}
 	anew, err := trial.create(ctx)
-	if err != nil {
+	switch {
+	case err != nil && !answersTheObject(err):
+		return fmt.Errorf("ask whether a new %s of %s would be taken: %w", key, a.owner, err)
+	case err != nil:
 		return stays("a new one would be refused, too: %w", err)
 	}
 	switch same, err := sameWhere(fields, a.tree, seen, anew); {
@@ -97,6 +101,12 @@ func replaceOwned[T informer.Object](ctx context.Context, a *ownedApply[T], clie
 		return fmt.Errorf("delete %s of %s, to make it anew: %w", key, a.owner, err)
 	}
 	return nil
+}
+
+// answersTheObject reports whether an error is the server's last word about an object. Any other one says nothing about
+// it: the server is busy, cannot be reached, or its webhook fails.
+func answersTheObject(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err)
 }
 
 // otherName is a name like that of an object, which no object has: the same each time, so that a program does the same.

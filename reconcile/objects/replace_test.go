@@ -3,6 +3,7 @@ package objects_test
 import (
 	"context"
 	"errors"
+	"io"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -230,6 +231,31 @@ func TestNothingIsReplacedInACircle(t *testing.T) {
 	}
 }
 
+// TestATrialWithoutAnAnswerRefusesNothing: who takes a refusal for the server's last word would not try again.
+func TestATrialWithoutAnAnswerRefusesNothing(t *testing.T) {
+	set := newSet("web", "web")
+	owner := objects.NewOwner(newDesk(t, set), set, setKind)
+	maps := corev1.Resource("configmaps")
+	for err, final := range map[error]bool{
+		invalid("data"): true,
+		apierrors.NewForbidden(maps, "a", errors.New("exceeded quota")):      true,
+		apierrors.NewBadRequest("the webhook does not support dry run"):      true,
+		apierrors.NewTooManyRequests("busy", 1):                              false,
+		apierrors.NewInternalError(errors.New("failed calling the webhook")): false,
+		apierrors.NewTimeoutError("slow", 1):                                 false,
+		io.ErrUnexpectedEOF:                                                  false,
+	} {
+		server, refused := &oneWay{t: t, fails: err}, invalid("data.key")
+		got := objects.ReplaceOwned(testCtx(t), owner, objects.Replacer[*corev1.ConfigMap](server),
+			owned(owner, map[string]string{"key": "theirs"}), config("ours"), forced, metav1.DeletePropagationBackground,
+			refused)
+		require.ErrorIs(t, got, err)
+		require.Equal(t, final, errors.Is(got, refused), got)
+		require.Equal(t, final, apierrors.IsInvalid(got), got)
+		require.Zero(t, server.deleted)
+	}
+}
+
 // TestWhatIsProtectedIsNotReplaced: a policy, a webhook or a patch is refused without a field, and an owner reference
 // that another owner has set is no matter of what a new object would have.
 func TestWhatIsProtectedIsNotReplaced(t *testing.T) {
@@ -265,6 +291,7 @@ func owned(owner *objects.Owner, data map[string]string) *corev1.ConfigMap {
 type oneWay struct {
 	t       *testing.T
 	anew    map[string]string
+	fails   error    // what a trial ends with
 	tried   []string // names
 	deleted int
 }
@@ -279,6 +306,9 @@ func (o *oneWay) Patch(_ context.Context, name string, _ types.PatchType, _ []by
 	require.NotEqual(o.t, "a", name)
 	o.tried = append(o.tried, name)
 	require.Equal(o.t, []string{metav1.DryRunAll}, opts.DryRun)
+	if o.fails != nil {
+		return nil, o.fails
+	}
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Data: o.anew}, nil
 }
 
