@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -26,15 +27,20 @@ type Command struct {
 	Args []string
 	// Output gets what it prints. Nil: nobody does.
 	Output io.Writer
+	// Isolated: it runs in a network of its own, in which nothing answers but the fork, and finds the files that a
+	// program in a pod finds, at /var/run/secrets/kubernetes.io, and nothing else in /var/run. Linux only. The
+	// executable that calls RunCommand is started again for that.
+	Isolated bool
 }
 
 // RunCommand is [Run] for a program that is a process: it is ended with SIGTERM and, 10 s later, killed. It finds the
 // fork by KUBECONFIG, or as ~/.kube/config: HOME is a folder with nothing else, lest the program finds the cluster
 // there. Variables that begin with KUBE or HELM_KUBE are not passed on. Arguments that name the cluster or a kubeconfig
-// other than {kubeconfig} are refused, and so is a pod that has a token for its cluster.
+// other than {kubeconfig} are refused, and so is a pod that has a token for its cluster, unless the program is
+// isolated.
 //
-// A program that is given the address of the cluster in another way, such as by a configuration file, is not kept from
-// writing to it.
+// A program that is not isolated, and is given the address of the cluster in another way, such as by a configuration
+// file, is not kept from writing to it. The report says what it was connected to.
 func RunCommand(ctx context.Context, base *rest.Config, c Command, o RunOptions) (report *Report, err error) {
 	if len(c.Args) == 0 {
 		return nil, errors.New("plan: no program is named")
@@ -42,41 +48,119 @@ func RunCommand(ctx context.Context, base *rest.Config, c Command, o RunOptions)
 	if err := judge(c.Args[1:], base.Host); err != nil {
 		return nil, err
 	}
-	if _, err := os.Stat(podToken); err == nil {
+	if _, err := os.Stat(podToken); err == nil && !c.Isolated {
 		return nil, fmt.Errorf("plan: this process runs in a pod with the token %s, by which the program may find the "+
-			"cluster: run it in one with automountServiceAccountToken: false", podToken)
+			"cluster: run it isolated, or in a pod with automountServiceAccountToken: false", podToken)
 	}
 	fork, err := Fork(ctx, base, o.Options)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, fork.Close()) }()
-	home, err := fork.home()
+	process, err := fork.command(c)
+	if err != nil {
+		return nil, err
+	}
+	running, end := context.WithCancel(ctx)
+	var group lifecycle.Group
+	var failed error
+	begun := make(chan error, 1)
+	group.Go("program", func() {
+		defer end()
+		runtime.LockOSThread() // since the process ends with this thread, which ends with this goroutine
+		failed = fork.begin(process, c.Isolated, o.Account)
+		if begun <- failed; failed == nil {
+			failed = process.Wait()
+		}
+	})
+	if err := <-begun; err != nil {
+		return nil, err
+	}
+	others := newConnections(process.Process.Pid, fork.address())
+	if !c.Isolated {
+		group.Go("connections", func() {
+			for others.look(); lifecycle.Sleep(running, betweenLooks); {
+				others.look()
+			}
+		})
+	}
+	report, err = settle(ctx, running, fork, o, func() error {
+		stop(process, group.Done())
+		return failed
+	})
+	if report != nil {
+		report.Program, report.Elsewhere = filepath.Base(c.Args[0]), others.all()
+	}
+	return report, err
+}
+
+// betweenLooks is how long nobody looks at what a program is connected to.
+const betweenLooks = 100 * time.Millisecond
+
+// command is a program that finds the fork.
+func (s *Server) command(c Command) (*exec.Cmd, error) {
+	home, err := s.home()
 	if err != nil {
 		return nil, err
 	}
 	process := exec.Command(c.Args[0])
 	for _, arg := range c.Args[1:] {
-		process.Args = append(process.Args, strings.ReplaceAll(arg, placeholder, fork.Kubeconfig()))
+		process.Args = append(process.Args, strings.ReplaceAll(arg, placeholder, s.Kubeconfig()))
 	}
 	process.Stdout, process.Stderr = c.Output, c.Output
-	process.Env = environment(os.Environ(), fork.Kubeconfig(), home)
+	process.Env = environment(os.Environ(), s.Kubeconfig(), home)
 	process.WaitDelay = stopGrace // of a process of the program's own that goes on, and holds the output
 	together(process)
-	if err := process.Start(); err != nil {
+	endWithThis(process)
+	if _, err := exec.LookPath(c.Args[0]); err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}
-	running, end := context.WithCancel(ctx)
-	var group lifecycle.Group
-	var failed error
-	group.Go("program", func() {
-		defer end()
-		failed = process.Wait()
-	})
-	return settle(ctx, running, fork, o, func() error {
-		stop(process, group.Done())
-		return failed
-	})
+	return process, nil
+}
+
+// begin starts a program.
+func (s *Server) begin(process *exec.Cmd, isolated bool, account string) error {
+	if !isolated {
+		if err := process.Start(); err != nil {
+			return fmt.Errorf("plan: %w", err)
+		}
+		return nil
+	}
+	process.Env = append(process.Env, "KUBERNETES_SERVICE_HOST="+s.address().IP.String(),
+		fmt.Sprint("KUBERNETES_SERVICE_PORT=", s.address().Port))
+	begun, err := s.isolate(process)
+	if err == nil {
+		err = s.accountFiles(account)
+	}
+	if err != nil {
+		return fmt.Errorf("plan: %w", err)
+	}
+	if err := begun(process.Start()); err != nil {
+		if process.Process != nil {
+			kill(process)
+			_ = process.Wait() // it was killed, or says what begun has said
+		}
+		return notIsolated(err)
+	}
+	return nil
+}
+
+// accountFolder is the one that a program in a pod finds, in the folder of the fork.
+const accountFolder = "serviceaccount"
+
+// accountFiles writes what a program in a pod finds: the token, the CA, and the namespace of its account.
+func (s *Server) accountFiles(account string) error {
+	folder := filepath.Join(s.dir, accountFolder)
+	namespace, _, ok := strings.Cut(account, "/")
+	if !ok {
+		namespace = "default"
+	}
+	err := os.Mkdir(folder, 0o700)
+	for name, content := range map[string][]byte{"token": []byte(s.config.BearerToken),
+		"ca.crt": s.config.CAData, "namespace": []byte(namespace)} {
+		err = errors.Join(err, os.WriteFile(filepath.Join(folder, name), content, 0o600))
+	}
+	return err
 }
 
 // placeholder stands for the kubeconfig of the fork in an argument.

@@ -2,6 +2,8 @@ package plan_test
 
 import (
 	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"time"
@@ -76,4 +78,38 @@ func Example() {
 	//       type: "Opaque"
 	//
 	// writes to the cluster: 0
+}
+
+// A program with the flag -plan, which here is set.
+func ExampleFlag() {
+	cluster, err := reconciletest.Start(reconciletest.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer cluster.Close()
+	run := func(ctx context.Context, cfg *rest.Config) error {
+		fmt.Println("on a fork:", plan.Planned(ctx))
+		_, err := kubernetes.NewForConfigOrDie(cfg).CoreV1().ConfigMaps("default").Create(ctx,
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}}, metav1.CreateOptions{})
+		return err
+	}
+
+	flags := flag.NewFlagSet("operator", flag.ExitOnError)
+	planned := plan.Flag(flags, plan.RunOptions{Quiet: 100 * time.Millisecond})
+	if err := flags.Parse([]string{"-plan=text"}); err != nil {
+		panic(err)
+	}
+	err = planned(run)(context.Background(), cluster.Config()) // which program.Main does
+	var exit interface{ ExitStatus() int }
+	if errors.As(err, &exit) {
+		fmt.Println("\nexit status", exit.ExitStatus())
+	}
+	// Output:
+	// on a fork: true
+	// 1 change in 1 wave, 0 pods restarted or ended
+	//
+	// Wave 1
+	//   create ConfigMap default/settings (plan.test)
+	//
+	// exit status 2
 }

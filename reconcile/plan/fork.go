@@ -44,6 +44,7 @@ type Server struct {
 	tracer   *tracer
 	world    *world // nil: it stands still
 	config   *rest.Config
+	listener net.Listener
 	dir      string // with the kubeconfig
 	http     http.Server
 	group    lifecycle.Group
@@ -162,21 +163,22 @@ func (s *Server) listen() error {
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
+	if s.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		return err
 	}
 	token := rand.Text()
-	s.config = &rest.Config{Host: "https://" + listener.Addr().String(), BearerToken: token, QPS: -1,
+	s.config = &rest.Config{Host: "https://" + s.address().String(), BearerToken: token, QPS: -1,
 		TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
 	s.http.Handler = s.guarded(s.link.Handler(), token)
 	s.http.ReadHeaderTimeout = time.Minute
 	s.http.TLSConfig = &tls.Config{Certificates: []tls.Certificate{certificate}}
 	// Such as of a client that ends in the middle of a handshake.
 	s.http.ErrorLog = log.New(io.Discard, "", 0)
-	s.group.Go("HTTPS", func() { _ = s.http.ServeTLS(listener, "", "") }) // which says only that it was closed
+	s.group.Go("HTTPS", func() { _ = s.http.ServeTLS(s.listener, "", "") }) // which says only that it was closed
 	return os.WriteFile(s.Kubeconfig(), kubeconfig(s.config), 0o600)
 }
+
+func (s *Server) address() *net.TCPAddr { return s.listener.Addr().(*net.TCPAddr) }
 
 // guarded lets those pass who know the token: everything that the cluster lets the plan read can be read through the
 // fork, and every process of the machine can reach the port.
@@ -254,6 +256,7 @@ func (s *Server) Report() (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}
+	report.Made = time.Now()
 	return report, nil
 }
 

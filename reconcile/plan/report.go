@@ -3,13 +3,19 @@ package plan
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
-// Report says what a program has done on a fork. [Report.WriteText], [Report.WriteMarkdown] and encoding/json write it.
-// It holds values of objects, but none of Secrets.
+// Report says what a program has done on a fork. [Report.Write] writes it in each format, and encoding/json reads it
+// again. It holds values of objects, but none of Secrets.
 type Report struct {
+	// Program is the name of the program, without its arguments; empty if it is a function.
+	Program string `json:"program,omitempty"`
+	// Made is when the report was made.
+	Made time.Time `json:"made,omitzero"`
 	// Settled: the program had stopped to change anything when the report was made. If not, more may follow.
 	Settled bool `json:"settled"`
 	// Changes are what the program has changed, and what the garbage collector has deleted after it, in order.
@@ -24,8 +30,19 @@ type Report struct {
 	Missing []Right `json:"missing,omitempty"`
 	// Unserved are resources that the program asked for and that the cluster does not have.
 	Unserved []string `json:"unserved,omitempty"`
+	// Elsewhere are addresses other than the fork's that a process was connected to by TCP. What it did there is not
+	// known. Connections are looked for ten times a second, on Linux only, and short ones are missed.
+	Elsewhere []string `json:"elsewhere,omitempty"`
 	// Events is how many Events the program has recorded. They, and its Lease, are no changes.
 	Events int `json:"events,omitempty"`
+
+	// Of a comparison: see [Report.Without].
+
+	// Anyway are the changes that the other report has as well, and NoLonger those that it alone has.
+	Anyway   []Change `json:"anyway,omitempty"`
+	NoLonger []Change `json:"noLonger,omitempty"`
+	// Other is the other report's Doubt: if it does not have all, what it lacks seems to be new here.
+	Other string `json:"other,omitempty"`
 }
 
 // Change is what was written to an object in one wave.
@@ -128,35 +145,64 @@ func (r Right) compare(other Right) int {
 		cmp.Compare(r.Verb, other.Verb), cmp.Compare(r.Namespace, other.Namespace))
 }
 
-// Without returns the report without the changes that another one has as well, in whatever wave: what a new version of
-// a program changes, if the other report is that of the version that runs now, and what that would change anyway.
+// Without returns the report with the changes that another one has as well, in whatever wave, set apart as Anyway: what
+// a new version of a program changes, if the other report is that of the version that runs now, and what that would
+// change anyway.
 func (r *Report) Without(other *Report) (*Report, error) {
-	known := map[string]bool{}
-	for _, c := range other.Changes {
-		is, err := c.identity()
-		if err != nil {
-			return nil, err
-		}
-		known[is] = true
-	}
 	rest := *r
-	rest.Changes = nil
-	for _, c := range r.Changes {
-		is, err := c.identity()
-		if err != nil {
-			return nil, err
-		}
-		if !known[is] {
+	rest.Changes, rest.Anyway, rest.NoLonger, rest.Other = nil, nil, nil, other.Doubt()
+	ours, err := identities(r.Changes)
+	if err != nil {
+		return nil, err
+	}
+	theirs, err := identities(other.Changes)
+	if err != nil {
+		return nil, err
+	}
+	for i, c := range r.Changes {
+		if theirs.has[ours.of[i]] {
+			rest.Anyway = append(rest.Anyway, c)
+		} else {
 			rest.Changes = append(rest.Changes, c)
+		}
+	}
+	for i, c := range other.Changes {
+		if !ours.has[theirs.of[i]] {
+			rest.NoLonger = append(rest.NoLonger, c)
 		}
 	}
 	return &rest, nil
 }
 
-// identity is what is the same in two reports of the same change.
+// identified are changes by what is the same in two reports of the same change.
+type identified struct {
+	of  []string // each change
+	has map[string]bool
+}
+
+func identities(all []Change) (found identified, err error) {
+	found.has = map[string]bool{}
+	generated := map[string]string{}
+	for _, c := range all {
+		for _, f := range c.Fields {
+			if f.Path == "metadata.generateName" && c.Verb == "create" {
+				generated[c.Object.Name] = fmt.Sprint(f.New, "*")
+			}
+		}
+		c.Object.Name = cmp.Or(generated[c.Object.Name], c.Object.Name)
+		is, err := c.identity()
+		if err != nil {
+			return found, err
+		}
+		found.of, found.has[is] = append(found.of, is), true
+	}
+	return found, nil
+}
+
+// identity leaves out what the fork has drawn at random, but for names.
 func (c Change) identity() (string, error) {
 	c.Wave, c.By, c.Writes = 0, "", 0
-	c.Fields = slices.DeleteFunc(slices.Clone(c.Fields), func(f Field) bool { // drawn at random by the fork
+	c.Fields = slices.DeleteFunc(slices.Clone(c.Fields), func(f Field) bool {
 		return strings.HasPrefix(f.Path, "spec.clusterIP") ||
 			strings.HasPrefix(f.Path, "metadata.ownerReferences") && strings.HasSuffix(f.Path, ".uid")
 	})
@@ -196,8 +242,22 @@ func (r *Report) Doubt() string {
 		return "the plan may not read everything"
 	case len(r.Unserved) > 0:
 		return "the cluster does not have what the program asks for"
+	case len(r.Elsewhere) > 0:
+		return "the program was connected to something else than the fork"
 	}
 	return ""
+}
+
+// ExitStatus is the one of a program that has made the report: 0 if nothing would be changed, 2 if something would, and
+// 1 if nothing would as far as the report knows, and there is a doubt.
+func (r *Report) ExitStatus() int {
+	switch {
+	case len(r.Changes) > 0:
+		return 2
+	case r.Doubt() != "":
+		return 1
+	}
+	return 0
 }
 
 // Waves returns the number of waves.

@@ -21,18 +21,20 @@ type RunOptions struct {
 	Timeout time.Duration
 }
 
+// Func is the program of [Run]. It has to return when its context ends.
+type Func = func(ctx context.Context, cfg *rest.Config) error
+
 // Run runs a program on a fork of the cluster that base leads to, until it has settled or its time is over, ends it,
-// and returns what it has done. run gets the configuration of the fork, and has to return when its context ends.
+// and returns what it has done. run gets the configuration of the fork, and a context of which [Planned] is true.
 //
 // If run returns an error before it is told to end, Run returns that beside the report.
-func Run(ctx context.Context, base *rest.Config, run func(ctx context.Context, cfg *rest.Config) error,
-	o RunOptions) (report *Report, err error) {
+func Run(ctx context.Context, base *rest.Config, run Func, o RunOptions) (report *Report, err error) {
 	fork, err := Fork(ctx, base, o.Options)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, fork.Close()) }()
-	untilStopped, cancel := context.WithCancel(ctx)
+	untilStopped, cancel := context.WithCancel(context.WithValue(ctx, plannedKey{}, true))
 	defer cancel()
 	var group lifecycle.Group
 	var failed error
@@ -51,6 +53,12 @@ func Run(ctx context.Context, base *rest.Config, run func(ctx context.Context, c
 		return failed
 	})
 }
+
+type plannedKey struct{}
+
+// Planned reports whether a program runs on a fork, by its context or one that was made from it. A program that acts on
+// something else than the cluster, such as the databases that it looks after, then has to look only.
+func Planned(ctx context.Context) bool { return ctx.Value(plannedKey{}) != nil }
 
 // settle waits for a program that runs as long as running does, and returns the report once stop has ended it.
 func settle(ctx, running context.Context, fork *Server, o RunOptions, stop func() error) (*Report, error) {

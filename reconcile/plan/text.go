@@ -4,8 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"unicode"
+
+	"golang.org/x/term"
 )
 
 const (
@@ -13,37 +16,109 @@ const (
 	mostFields   = 20  // of a new object in text
 )
 
-// WriteText writes the report for a terminal.
+// Write writes the report as text, markdown, html or json. Text is in colours if w is a terminal, unless NO_COLOR is
+// set, as https://no-color.org says.
+func (r *Report) Write(w io.Writer, format string) error {
+	switch format {
+	case "text":
+		return r.write(w, text{takesColours(w)})
+	case "markdown":
+		return r.WriteMarkdown(w)
+	case "html":
+		return r.WritePage(w)
+	case "json":
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(r)
+	}
+	return fmt.Errorf("plan: no format %q: it is %s", format, formats)
+}
+
+const formats = "text, markdown, html or json"
+
+func takesColours(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	return ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(file.Fd()))
+}
+
+// WriteText writes the report as text without colours.
 func (r *Report) WriteText(w io.Writer) error { return r.write(w, text{}) }
 
 // WriteMarkdown writes the report for the description of a pull request.
 func (r *Report) WriteMarkdown(w io.Writer) error { return r.write(w, markdown{}) }
 
+// tone is what a part of a line says, for its colour.
+type tone int
+
+const (
+	plain  tone = iota
+	strong      // a title
+	faint       // what is of less interest
+	added       // what is new
+	edited      // what is another one
+	bad         // what is gone, ends pods or was refused
+)
+
+// line is one line of a report, in parts.
+type line []part
+
+type part struct {
+	tone tone
+	text string
+}
+
+func (l line) add(t tone, text string) line { return append(l, part{t, text}) }
+
+func (l line) String() string {
+	var b strings.Builder
+	for _, p := range l {
+		b.WriteString(p.text)
+	}
+	return b.String()
+}
+
 // style is how the parts of a report are set.
 type style interface {
+	line(l line) string
 	title(s string) string
-	item(s string) string
-	detail(s string) string
+	item(l line) string
+	detail(l line) string
 	begin() string // before the details of an item
 	end() string   // after them
 }
 
-type text struct{}
+type text struct{ coloured bool }
 
-func (text) title(s string) string  { return "\n" + s + "\n" }
-func (text) item(s string) string   { return "  " + printable(s) + "\n" }
-func (text) detail(s string) string { return "      " + printable(s) + "\n" }
-func (text) begin() string          { return "" }
-func (text) end() string            { return "" }
+// colours are ANSI's, of the terminal's own palette.
+var colours = map[tone]string{strong: "1", faint: "2", added: "32", edited: "33", bad: "1;31"}
+
+func (t text) line(l line) string {
+	var b strings.Builder
+	for _, p := range l {
+		if colour := colours[p.tone]; t.coloured && colour != "" {
+			b.WriteString("\x1b[" + colour + "m" + printable(p.text) + "\x1b[0m")
+			continue
+		}
+		b.WriteString(printable(p.text))
+	}
+	return b.String()
+}
+
+func (t text) title(s string) string { return "\n" + t.line(line{{strong, s}}) + "\n" }
+func (t text) item(l line) string    { return "  " + t.line(l) + "\n" }
+func (t text) detail(l line) string  { return "      " + t.line(l) + "\n" }
+func (text) begin() string           { return "" }
+func (text) end() string             { return "" }
 
 // markdown has the details in blocks of code, in which nothing that a value holds is markup.
 type markdown struct{}
 
-func (markdown) title(s string) string  { return "\n### " + s + "\n\n" }
-func (markdown) item(s string) string   { return "- " + escaped(printable(s)) + "\n" }
-func (markdown) detail(s string) string { return "      " + printable(s) + "\n" }
-func (markdown) begin() string          { return "\n" }
-func (markdown) end() string            { return "\n" }
+func (markdown) line(l line) string    { return escaped(printable(l.String())) }
+func (markdown) title(s string) string { return "\n### " + s + "\n\n" }
+func (m markdown) item(l line) string  { return "- " + m.line(l) + "\n" }
+func (markdown) detail(l line) string  { return "      " + printable(l.String()) + "\n" }
+func (markdown) begin() string         { return "\n" }
+func (markdown) end() string           { return "\n" }
 
 // printable returns a text without what would end its line, or drive a terminal: names and messages are made by others.
 func printable(s string) string {
@@ -69,7 +144,7 @@ func escaped(s string) string {
 
 func (r *Report) write(w io.Writer, s style) error {
 	var b strings.Builder
-	b.WriteString(r.Summary() + "\n")
+	b.WriteString(s.line(r.summary()) + "\n")
 	wave := 0
 	for _, c := range r.Changes {
 		if c.Wave != wave {
@@ -80,15 +155,18 @@ func (r *Report) write(w io.Writer, s style) error {
 	}
 	list(&b, s, "Refused", r.Refused, Refusal.line)
 	list(&b, s, "Hot loops", r.HotLoops, HotLoop.line)
-	list(&b, s, "The cluster does not have", r.Unserved, func(name string) string { return name })
+	list(&b, s, "The cluster does not have", r.Unserved, said)
 	list(&b, s, "Rights that the plan would have needed", r.Missing, Right.line)
+	list(&b, s, "The program was connected to something else than the fork", r.Elsewhere, said)
 	list(&b, s, "Approximate: the cluster may do otherwise", r.Approximate, Approximation.line)
+	list(&b, s, "Anyway: the other report has these changes as well", r.Anyway, Change.line)
+	list(&b, s, "No longer: the other report alone has these changes", r.NoLonger, Change.line)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
 // list writes a part of the report, if there is one.
-func list[T any](b *strings.Builder, s style, title string, all []T, line func(T) string) {
+func list[T any](b *strings.Builder, s style, title string, all []T, line func(T) line) {
 	if len(all) == 0 {
 		return
 	}
@@ -98,29 +176,48 @@ func list[T any](b *strings.Builder, s style, title string, all []T, line func(T
 	}
 }
 
+func said(s string) line { return line{{plain, s}} }
+
 // Summary is the report in a sentence.
-func (r *Report) Summary() string {
-	parts := []string{"no changes"}
+func (r *Report) Summary() string { return r.summary().String() }
+
+func (r *Report) summary() line {
+	l := line{{strong, "no changes"}}
 	if n := len(r.Changes); n > 0 {
-		parts[0] = count(n, "change") + " in " + count(r.Waves(), "wave")
+		l[0].text = count(n, "change") + " in " + count(r.Waves(), "wave")
 	}
-	parts = append(parts, count(r.Pods(), "pod")+" restarted or ended")
-	for _, part := range []struct {
+	for _, of := range []struct {
 		n    int
 		what string
-	}{{r.Losses(), "deletion of data"}, {len(r.Refused), "refused request"}, {len(r.HotLoops), "hot loop"}} {
-		if part.n > 0 {
-			parts = append(parts, count(part.n, part.what))
+		show bool
+	}{
+		{r.Pods(), "pod", true}, {r.Losses(), "deletion of data", false}, {len(r.Refused), "refused request", false},
+		{len(r.HotLoops), "hot loop", false},
+	} {
+		tone, what := bad, count(of.n, of.what)
+		if of.n == 0 {
+			tone = plain
+		}
+		if of.what == "pod" {
+			what += " restarted or ended"
+		}
+		if of.n > 0 || of.show {
+			l = l.add(plain, ", ").add(tone, what)
 		}
 	}
-	line := strings.Join(parts, ", ")
+	if n := len(r.Anyway); n > 0 {
+		l = l.add(plain, fmt.Sprintf("; %s as in the other report", count(n, "change")))
+	}
 	if doubt := r.Doubt(); doubt != "" {
-		line += "; " + doubt + ", so there may be more"
+		l = l.add(plain, "; ").add(edited, doubt).add(plain, ", so there may be more")
+	}
+	if r.Other != "" {
+		l = l.add(plain, "; of the other report: ").add(edited, r.Other)
 	}
 	if len(r.Approximate) > 0 {
-		line += "; approximate, see below"
+		l = l.add(plain, "; approximate, see below")
 	}
-	return line
+	return l
 }
 
 func count(n int, what string) string {
@@ -134,21 +231,7 @@ func count(n int, what string) string {
 }
 
 func (c Change) write(b *strings.Builder, s style) {
-	line := c.Verb + " "
-	if c.Subresource != "" {
-		line += c.Subresource + " of "
-	}
-	line += c.Object.String()
-	if c.By != "" {
-		line += " (" + c.By + ")"
-	}
-	if c.Writes > 1 {
-		line += fmt.Sprintf(", %d writes", c.Writes)
-	}
-	if c.LosesData {
-		line += "  DATA IS LOST"
-	}
-	b.WriteString(s.item(line))
+	b.WriteString(s.item(c.line()))
 	details := c.details()
 	if len(details) == 0 {
 		return
@@ -160,47 +243,86 @@ func (c Change) write(b *strings.Builder, s style) {
 	b.WriteString(s.end())
 }
 
+// line names a change.
+func (c Change) line() line {
+	l := line{{c.tone(), c.Verb}, {plain, " "}}
+	if c.Subresource != "" {
+		l = l.add(plain, c.Subresource+" of ")
+	}
+	l = l.add(strong, c.Object.String())
+	if c.By != "" {
+		l = l.add(faint, " ("+c.By+")")
+	}
+	if c.Writes > 1 {
+		l = l.add(faint, fmt.Sprintf(", %d writes", c.Writes))
+	}
+	if c.LosesData {
+		l = l.add(plain, "  ").add(bad, "DATA IS LOST")
+	}
+	return l
+}
+
+func (c Change) tone() tone {
+	switch c.Verb {
+	case "create":
+		return added
+	case "update":
+		return edited
+	}
+	return bad
+}
+
 // details are the lines below a change.
-func (c Change) details() (lines []string) {
-	if r := c.Restarts; r != nil {
-		line := "RESTARTS " + count(r.Pods, "pod")
-		if len(r.Why) == 0 {
-			line = "ENDS " + count(r.Pods, "pod")
-		} else {
-			line += ": " + strings.Join(r.Why, ", ")
-		}
-		if r.When != "" {
-			line += "; " + r.When
-		}
-		lines = append(lines, line)
+func (c Change) details() (lines []line) {
+	if c.Restarts != nil {
+		lines = append(lines, c.Restarts.line())
 	}
 	if len(c.Waits) > 0 {
-		lines = append(lines, "waits for "+strings.Join(c.Waits, ", "))
+		lines = append(lines, said("waits for "+strings.Join(c.Waits, ", ")))
 	}
 	for i, f := range c.Fields {
 		if c.Verb == "create" && i == mostFields {
-			return append(lines, fmt.Sprintf("and %d more", len(c.Fields)-i))
+			return append(lines, said(fmt.Sprintf("and %d more", len(c.Fields)-i)))
 		}
 		lines = append(lines, f.line(c.Verb == "create"))
 	}
 	if c.Verb == "update" && len(c.Fields) == 0 {
-		lines = append(lines, "in the end as it was")
+		lines = append(lines, line{{faint, "in the end as it was"}})
 	}
 	return lines
 }
 
-func (f Field) line(created bool) string {
+func (r Restarts) line() line {
+	what := "ENDS "
+	if len(r.Why) > 0 {
+		what = "RESTARTS "
+	}
+	l := line{{bad, what + count(r.Pods, "pod")}}
+	if r.When != "" {
+		l[0].tone = edited
+	}
+	if len(r.Why) > 0 {
+		l = l.add(plain, ": "+strings.Join(r.Why, ", "))
+	}
+	if r.When != "" {
+		l = l.add(plain, "; "+r.When)
+	}
+	return l
+}
+
+func (f Field) line(created bool) line {
+	l := said(f.Path + ": ")
 	switch {
 	case f.Hidden:
-		return f.Path + ": (not shown)"
+		return l.add(faint, "(not shown)")
 	case created:
-		return f.Path + ": " + shown(f.New)
+		return l.add(plain, shown(f.New))
 	case f.New == nil:
-		return f.Path + ": " + shown(f.Old) + " is removed"
+		return l.add(bad, shown(f.Old)).add(plain, " is removed")
 	case f.Old == nil:
-		return f.Path + ": " + shown(f.New) + " is added"
+		return l.add(added, shown(f.New)).add(plain, " is added")
 	}
-	return f.Path + ": " + shown(f.Old) + " -> " + shown(f.New)
+	return l.add(bad, shown(f.Old)).add(plain, " -> ").add(added, shown(f.New))
 }
 
 // shown is a value on one line.
@@ -215,19 +337,16 @@ func shown(v any) string {
 	return string(data)
 }
 
-func (r Refusal) line() string {
-	line := r.Verb + " "
+func (r Refusal) line() line {
+	l := line{{plain, r.Verb + " "}}
 	if r.Subresource != "" {
-		line += r.Subresource + " of "
+		l = l.add(plain, r.Subresource+" of ")
 	}
-	line += fmt.Sprintf("%s: %d", r.Object, r.Code)
-	if r.Reason != "" {
-		line += " " + r.Reason
-	}
+	l = l.add(strong, r.Object.String()).add(plain, ": ").add(bad, strings.TrimSpace(fmt.Sprint(r.Code, " ", r.Reason)))
 	if r.Message != "" {
-		line += ", " + r.Message
+		l = l.add(plain, ", "+r.Message)
 	}
-	return line + times(r.Times)
+	return l.add(faint, times(r.Times))
 }
 
 func times(n int) string {
@@ -237,29 +356,30 @@ func times(n int) string {
 	return fmt.Sprintf(" (%d times)", n)
 }
 
-func (h HotLoop) line() string {
-	line := fmt.Sprintf("%s: %d writes in %.1f s, %d of which changed it", h.Object, h.Writes, h.Seconds, h.Changes)
+func (h HotLoop) line() line {
+	l := line{{strong, h.Object.String()}}.add(plain, fmt.Sprintf(": %d writes in %.1f s, %d of which changed it",
+		h.Writes, h.Seconds, h.Changes))
 	if len(h.Fields) > 0 {
-		line += ": " + strings.Join(h.Fields, ", ")
+		l = l.add(plain, ": "+strings.Join(h.Fields, ", "))
 	}
-	return line
+	return l
 }
 
-func (a Approximation) line() string {
+func (a Approximation) line() line {
 	name := a.Resource
 	if a.Group != "" {
 		name += "." + a.Group
 	}
-	return name + ": " + a.Why + times(a.Times)
+	return line{{plain, name + ": " + a.Why}, {faint, times(a.Times)}}
 }
 
-func (r Right) line() string {
-	line := r.Verb + " " + r.Resource
+func (r Right) line() line {
+	name := r.Verb + " " + r.Resource
 	if r.Group != "" {
-		line += "." + r.Group
+		name += "." + r.Group
 	}
 	if r.Namespace != "" {
-		return line + " in " + r.Namespace
+		name += " in " + r.Namespace
 	}
-	return line
+	return said(name)
 }

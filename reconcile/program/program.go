@@ -10,6 +10,7 @@ package program
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os/signal"
 	"syscall"
@@ -33,19 +34,36 @@ import (
 // ctx ends at the first SIGINT or SIGTERM. An error of run that says only so, because it wraps nothing but the cause of
 // ctx, is no failure: the process was told to stop before it had started. A second signal ends the process at once.
 //
+// An error with a method ExitStatus() int, such as that of a plan by a flag ([plan.Flag]), ends the process with that
+// status, and is not logged.
+//
 // kubeconfig is the path of a file. Empty: the files that $KUBECONFIG names or else ~/.kube/config, and in a pod
 // without these its service account. run gets the configuration as it is; the clients of controllers are made from what
 // reconcile.ClientConfig makes of it.
+//
+// [plan.Flag]: https://pkg.go.dev/github.com/thermostat-go/thermostat/reconcile/plan#Flag
 func Main(kubeconfig string, run func(ctx context.Context, cfg *rest.Config) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	err := runWith(ctx, kubeconfig, run)
 	stop()
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "The program ends")
-		klog.FlushAndExit(klog.ExitFlushTimeout, 1)
+	if status := statusOf(ctx, err); status != 0 {
+		klog.FlushAndExit(klog.ExitFlushTimeout, status)
 	}
 	klog.Flush()
+}
+
+// statusOf returns the exit status for the error of a program, which it logs.
+func statusOf(ctx context.Context, err error) int {
+	var exit interface{ ExitStatus() int }
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return exit.ExitStatus()
+	}
+	klog.FromContext(ctx).Error(err, "The program ends")
+	return 1
 }
 
 func runWith(ctx context.Context, kubeconfig string, run func(context.Context, *rest.Config) error) error {

@@ -55,3 +55,15 @@ func TestToldToStop(t *testing.T) {
 		require.ErrorIs(t, ends(with), failed)
 	}
 }
+
+// An error may name the exit status itself.
+type exit int
+
+func (exit) Error() string     { return "there are changes" }
+func (e exit) ExitStatus() int { return int(e) }
+
+func TestTheExitStatus(t *testing.T) {
+	require.Equal(t, 0, statusOf(t.Context(), nil))
+	require.Equal(t, 1, statusOf(t.Context(), errors.New("failed")))
+	require.Equal(t, 2, statusOf(t.Context(), fmt.Errorf("planned: %w", exit(2))))
+}

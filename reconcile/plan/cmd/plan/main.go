@@ -3,13 +3,18 @@
 //
 //	plan -context prod -- ./new-operator --its --flags
 //	plan -context prod -o markdown -- ./new-operator > plan.md
-//	plan diff now.json next.json  what the second of two reports has that the first has not
+//	plan -context prod -o html -- ./new-operator > plan.html
+//	plan diff now.json next.json  what the second of two reports has that the first has not, and what both have
 //	plan rights                   the ClusterRole that is enough for any plan
 //
 // The program is led to the fork by KUBECONFIG, and by ~/.kube/config of a home folder of its own. The variables by
 // which a program in a pod finds the cluster are taken from it. A program that wants an argument gets the path of the
 // kubeconfig in place of {kubeconfig}; any other value of -kubeconfig or -master is refused. What the program prints
 // goes to standard error.
+//
+// With -isolated, on Linux, the program runs in a network of its own, in which only the fork answers, and finds what a
+// program in a pod finds: the files of its service account, and the variables that name the API server. Without it the
+// report names what the program was connected to.
 //
 // The exit status is 0 if the program would change nothing, 2 if it would, and 1 for an error, or if there are no
 // changes but the report cannot say that there would be none: the program had not settled, say, or could not read
@@ -47,7 +52,6 @@ The exit status is 0 for no changes, 2 for changes, and 1 for an error. Flags:
 const (
 	nothing = 0
 	failed  = 1
-	changes = 2
 )
 
 func main() {
@@ -66,6 +70,7 @@ type options struct {
 	kubeconfig, context, format, account string
 
 	healthy        bool
+	isolated       bool
 	quiet, timeout time.Duration
 }
 
@@ -81,9 +86,12 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (code int, e
 	flags.StringVar(&o.context, "context", "", "`name` of the context in that file; empty: the current one")
 	flags.StringVar(&o.account, "account", "", "`NAMESPACE/NAME` of the service account whose rights the program has; "+
 		"empty: it may do everything on the fork")
-	flags.StringVar(&o.format, "o", "text", "`format` of the report: text, markdown or json")
+	flags.StringVar(&o.format, "o", "text", "`format` of the report: text, markdown, html or json; text is "+
+		"in colours on a terminal, unless NO_COLOR is set")
 	flags.BoolVar(&o.healthy, "healthy", false, "what the program writes counts as carried out: Deployments are "+
 		"rolled out, Jobs have succeeded; otherwise the world stands still")
+	flags.BoolVar(&o.isolated, "isolated", false, "the program runs in a network of its own, where only the fork "+
+		"answers, and finds the files that a program in a pod finds; Linux only")
 	flags.DurationVar(&o.quiet, "quiet", 10*time.Second, "how long the program has to do nothing new to be done")
 	flags.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long the program runs at most")
 	if err := flags.Parse(args); err != nil {
@@ -92,10 +100,10 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (code int, e
 		}
 		return failed, err
 	}
-	write, ok := formats[o.format]
+	if err := (&plan.Report{}).Write(io.Discard, o.format); err != nil {
+		return failed, err // before the program runs
+	}
 	switch {
-	case !ok:
-		return failed, fmt.Errorf("plan: no format %q: it is text, markdown or json", o.format)
 	case flags.NArg() == 1 && flags.Arg(0) == "rights":
 		_, err := io.WriteString(out, plan.ReadRole)
 		return nothing, err
@@ -112,29 +120,16 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (code int, e
 	if report == nil {
 		return failed, err
 	}
-	if err := errors.Join(err, write(report, out)); err != nil {
+	if err := errors.Join(err, report.Write(out, o.format)); err != nil {
 		return failed, err
 	}
-	switch doubt := report.Doubt(); {
+	switch code = report.ExitStatus(); {
 	case ctx.Err() != nil:
 		return failed, errors.New("plan: interrupted")
-	case len(report.Changes) > 0:
-		return changes, nil
-	case doubt != "":
-		return failed, fmt.Errorf("plan: no changes, but %s", doubt)
+	case code == failed:
+		return failed, fmt.Errorf("plan: no changes, but %s", report.Doubt())
 	}
-	return nothing, nil
-}
-
-// formats are those of the report.
-var formats = map[string]func(*plan.Report, io.Writer) error{
-	"text":     (*plan.Report).WriteText,
-	"markdown": (*plan.Report).WriteMarkdown,
-	"json": func(r *plan.Report, w io.Writer) error {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(r)
-	},
+	return code, nil
 }
 
 // compared returns what a report has that another one has not.
@@ -165,5 +160,6 @@ func runProgram(ctx context.Context, o options, command []string, errOut io.Writ
 	if o.healthy {
 		opts.World = plan.Healthy
 	}
-	return plan.RunCommand(ctx, cfg, plan.Command{Args: command, Output: errOut}, opts)
+	return plan.RunCommand(ctx, cfg, plan.Command{Args: command, Output: errOut, Isolated: o.isolated},
+		opts)
 }

@@ -1,0 +1,147 @@
+package plan
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// connections are the addresses that the processes of a group are connected to by TCP, other than the fork and each
+// other. A process that leaves the group is not seen.
+type connections struct {
+	group int
+	fork  netip.AddrPort
+	found map[netip.AddrPort]bool
+}
+
+func newConnections(group int, fork *net.TCPAddr) *connections {
+	at := fork.AddrPort()
+	return &connections{group, netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), make(map[netip.AddrPort]bool)}
+}
+
+// all returns the addresses, in order.
+func (c *connections) all() (addresses []string) {
+	for _, address := range slices.SortedFunc(maps.Keys(c.found), netip.AddrPort.Compare) {
+		addresses = append(addresses, address.String())
+	}
+	return addresses
+}
+
+// look adds what is connected at this moment. What cannot be read belongs to a process that has ended.
+func (c *connections) look() {
+	sockets, process := map[string]bool{}, ""
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is a good one
+	for _, stat := range stats {
+		data, err := os.ReadFile(stat)
+		if err != nil || groupOf(data) != c.group {
+			continue
+		}
+		process = filepath.Dir(stat)
+		entries, err := os.ReadDir(filepath.Join(process, "fd"))
+		if err != nil {
+			continue
+		}
+		for _, entry := range entries {
+			to, _ := os.Readlink(filepath.Join(process, "fd", entry.Name()))
+			if inode, ok := strings.CutPrefix(to, "socket:["); ok {
+				sockets[strings.TrimSuffix(inode, "]")] = true
+			}
+		}
+	}
+	if len(sockets) == 0 {
+		return
+	}
+	var all []connection
+	for _, name := range []string{"tcp", "tcp6"} {
+		data, _ := os.ReadFile(filepath.Join(process, "net", name))
+		all = append(all, connectionsOf(data, sockets)...)
+	}
+	c.add(all)
+}
+
+// add adds the remote addresses of connections, but for the fork's, those of clients of the group's servers, and those
+// of the group's own sockets.
+func (c *connections) add(all []connection) {
+	listens, local := map[uint16]bool{}, map[uint16]bool{}
+	for _, one := range all {
+		local[one.local.Port()] = true
+		if one.listens {
+			listens[one.local.Port()] = true
+		}
+	}
+	for _, one := range all {
+		own := one.remote.Addr().IsLoopback() && local[one.remote.Port()]
+		if !one.listens && !listens[one.local.Port()] && one.remote != c.fork && !own {
+			c.found[one.remote] = true
+		}
+	}
+}
+
+// groupOf returns the group of a process, by /proc/PID/stat: the third field after the name, which stands in brackets.
+func groupOf(stat []byte) int {
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 3 {
+		return 0
+	}
+	group, err := strconv.Atoi(string(fields[2]))
+	if err != nil {
+		return 0
+	}
+	return group
+}
+
+// connection is a line of /proc/net/tcp.
+type connection struct {
+	local, remote netip.AddrPort
+	listens       bool
+}
+
+const listening = "0A" // of the states of a socket
+
+// connectionsOf returns those lines of /proc/net/tcp that are of the sockets.
+func connectionsOf(table []byte, sockets map[string]bool) (all []connection) {
+	lines := bufio.NewScanner(bytes.NewReader(table))
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 10 || !sockets[fields[9]] {
+			continue
+		}
+		local, err1 := addressOf(fields[1])
+		remote, err2 := addressOf(fields[2])
+		if err1 == nil && err2 == nil {
+			all = append(all, connection{local, remote, fields[3] == listening})
+		}
+	}
+	return all
+}
+
+// addressOf reads an address such as 0100007F:1F90: words of 32 bits, each as this machine has it, and the port.
+func addressOf(s string) (netip.AddrPort, error) {
+	words, port, _ := strings.Cut(s, ":")
+	number, err := strconv.ParseUint(port, 16, 16)
+	if err != nil || len(words)%8 != 0 {
+		return netip.AddrPort{}, fmt.Errorf("no address: %s", s)
+	}
+	var data []byte
+	for word := range slices.Chunk([]byte(words), 8) {
+		n, err := strconv.ParseUint(string(word), 16, 32)
+		if err != nil {
+			return netip.AddrPort{}, err
+		}
+		data = binary.NativeEndian.AppendUint32(data, uint32(n))
+	}
+	ip, ok := netip.AddrFromSlice(data)
+	if !ok {
+		return netip.AddrPort{}, fmt.Errorf("no address: %s", s)
+	}
+	return netip.AddrPortFrom(ip.Unmap(), uint16(number)), nil
+}

@@ -1,0 +1,48 @@
+package plan
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestConnectionsAreOfTheGroup has the lines of /proc/net/tcp of a program that is connected to the fork, to a server
+// elsewhere, to itself and to a client of its server, and of another program.
+func TestConnectionsAreOfTheGroup(t *testing.T) {
+	hex := func(ip net.IP, port int) (s string) {
+		for i := 0; i < len(ip); i += 4 {
+			s += fmt.Sprintf("%08X", binary.NativeEndian.Uint32(ip[i:]))
+		}
+		return fmt.Sprintf("%s:%04X", s, port)
+	}
+	self, remote, six := net.IPv4(127, 0, 0, 1).To4(), net.IPv4(10, 1, 2, 3).To4(), net.ParseIP("fd00::1")
+	table := "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+	line := func(local, remote, state string, inode int) {
+		table += fmt.Sprintf("   0: %s %s %s 00000000:00000000 00:00000000 00000000     0        0 %d 1\n", local,
+			remote, state, inode)
+	}
+	line(hex(self, 8080), hex(net.IPv4zero.To4(), 0), "0A", 1)
+	line(hex(self, 50001), hex(self, 6443), "01", 1) // the fork
+	line(hex(remote, 50002), hex(remote, 443), "01", 1)
+	line(hex(self, 50003), hex(self, 8080), "01", 1)   // itself
+	line(hex(self, 8080), hex(self, 50003), "01", 1)   // itself, the other end
+	line(hex(self, 8080), hex(remote, 50004), "01", 1) // a client
+	line(hex(six, 50005), hex(six, 5432), "02", 1)
+	line(hex(self, 50006), hex(self, 8001), "01", 1)  // a proxy on this machine
+	line(hex(self, 50007), hex(remote, 444), "01", 2) // another program's
+	c := newConnections(1, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 6443})
+	c.add(connectionsOf([]byte(table+"broken\n"), map[string]bool{"1": true}))
+	require.Equal(t, []string{"10.1.2.3:443", "127.0.0.1:8001", "[fd00::1]:5432"}, c.all())
+}
+
+func TestTheGroupOfAProcess(t *testing.T) {
+	require.Equal(t, 40, groupOf([]byte("41 (a (strange) name) S 1 40 40 0 -1")))
+	require.Zero(t, groupOf([]byte("41 (x)")))
+	stat, err := os.ReadFile("/proc/self/stat")
+	require.NoError(t, err)
+	require.NotZero(t, groupOf(stat))
+}

@@ -1,0 +1,173 @@
+package plan
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// sample is a report in which there is something of each kind.
+func sample() *Report {
+	object := func(kind, name string) Object { return Object{"v1", kind, "default", name} }
+	return &Report{Settled: true, Program: "operator",
+		Changes: []Change{
+			{Wave: 1, Verb: "update", Object: object("Deployment", "web"), By: "operator", Writes: 2,
+				Fields: []Field{{Path: "spec.image", Old: "web:1", New: "web:2"},
+					{Path: "spec.paused", Old: true}, {Path: "spec.more", New: []any{"a"}}},
+				Restarts: &Restarts{Pods: 2, Why: []string{"spec.image"}}},
+			{Wave: 2, Verb: "update", Object: object("StatefulSet", "db"), Writes: 1,
+				Restarts: &Restarts{Pods: 3, Why: []string{"spec.template"}, When: "when they are deleted (OnDelete)"}},
+			{Wave: 2, Verb: "create", Object: object("Secret", "password"), Writes: 1,
+				Fields: []Field{{Path: "data", Hidden: true}}},
+			{Wave: 2, Verb: "delete", Object: object("PersistentVolumeClaim", "data"), Writes: 1, LosesData: true,
+				Waits: []string{"kubernetes.io/pvc-protection"}},
+		},
+		Refused: []Refusal{{Verb: "patch", Object: object("configmaps", "a"), Code: 403, Reason: "Forbidden",
+			Message: "it may not", Times: 3}},
+		HotLoops: []HotLoop{{Object: object("pods", "hot"), Writes: 20, Changes: 10, Seconds: 1.5,
+			Fields: []string{"status.at"}}},
+		Approximate: []Approximation{{Resource: "crons", Group: "example.com", Why: "its schema is unknown", Times: 2}},
+		Missing:     []Right{{Verb: "list", Resource: "nodes"}},
+		Unserved:    []string{"routes.v1.example.com"},
+		Elsewhere:   []string{"10.0.0.1:443"},
+		Anyway:      []Change{{Wave: 1, Verb: "create", Object: object("ConfigMap", "anyway")}},
+		NoLonger:    []Change{{Wave: 1, Verb: "delete", Object: object("Pod", "spared"), Restarts: &Restarts{Pods: 1}}},
+		Other:       "the program had not settled",
+	}
+}
+
+// parts are what each format has of the sample.
+var parts = []string{"4 changes in 2 waves", "2 pods restarted", "1 deletion of data", "1 refused request", "1 hot loop",
+	"Wave 2", "web:1", "web:2", "spec.more", "StatefulSet default/db", "when they are deleted (OnDelete)", "not shown",
+	"pvc-protection", "configmaps default/a", "403 Forbidden", "it may not", "status.at", "crons.example.com",
+	"its schema is unknown", "list nodes", "routes.v1.example.com", "10.0.0.1:443", "ConfigMap default/anyway",
+	"Pod default/spared", "of the other report: the program had not settled"}
+
+func TestEachFormatHasAllOfAReport(t *testing.T) {
+	spaces := regexp.MustCompile(`\s+`)
+	for _, format := range []string{"text", "markdown", "html"} {
+		var b bytes.Buffer
+		require.NoError(t, sample().Write(&b, format))
+		text := spaces.ReplaceAllString(strings.ReplaceAll(b.String(), `\`, ""), " ")
+		for _, part := range parts {
+			require.Contains(t, text, part, format)
+		}
+	}
+	var b bytes.Buffer
+	require.NoError(t, sample().Write(&b, "json"))
+	var read Report
+	require.NoError(t, json.Unmarshal(b.Bytes(), &read))
+	require.Equal(t, sample(), &read)
+	require.ErrorContains(t, sample().Write(&b, "yaml"), "text, markdown, html or json")
+}
+
+func TestTextInColoursIsTheSameText(t *testing.T) {
+	var plain, coloured strings.Builder
+	require.NoError(t, sample().write(&plain, text{}))
+	require.NoError(t, sample().write(&coloured, text{coloured: true}))
+	require.NotContains(t, plain.String(), "\x1b")
+	escape := regexp.MustCompile("\x1b\\[[0-9;]*m")
+	require.Equal(t, plain.String(), escape.ReplaceAllString(coloured.String(), ""))
+	for _, marked := range []string{"RESTARTS 2 pods", "DATA IS LOST", "2 pods restarted or ended", "403 Forbidden"} {
+		require.Contains(t, coloured.String(), "\x1b[1;31m"+marked+"\x1b[0m")
+	}
+	require.Contains(t, coloured.String(), "\x1b[33mRESTARTS 3 pods\x1b[0m", "not at once")
+	require.NotContains(t, coloured.String(), "\x1b[1;31m0")
+}
+
+func TestColoursAreForTerminals(t *testing.T) {
+	t.Setenv("TERM", "xterm")
+	t.Setenv("NO_COLOR", "")
+	file, err := os.Create(t.TempDir() + "/file")
+	require.NoError(t, err)
+	defer file.Close()
+	require.False(t, takesColours(file))
+	require.False(t, takesColours(&bytes.Buffer{}))
+	terminal := openTerminal(t)
+	require.True(t, takesColours(terminal))
+	t.Setenv("TERM", "dumb")
+	require.False(t, takesColours(terminal))
+	t.Setenv("TERM", "xterm")
+	t.Setenv("NO_COLOR", "1")
+	require.False(t, takesColours(terminal))
+}
+
+// TestThePageShowsStrangeTextsAsTheyAre has markup, control characters and a name that turns text around in each place
+// that others fill.
+func TestThePageShowsStrangeTextsAsTheyAre(t *testing.T) {
+	const strange = "</style></title><script>alert(1)</script>\x1b\u202e"
+	r := sample()
+	r.Program = strange
+	for i := range r.Changes {
+		r.Changes[i].Object.Name, r.Changes[i].By = strange, strange
+		r.Changes[i].Waits = []string{strange}
+		r.Changes[i].Fields = []Field{{Path: strange, Old: strange, New: map[string]any{strange: strange}}}
+		r.Changes[i].Restarts = &Restarts{Pods: 1, Why: []string{strange}, When: strange}
+	}
+	r.Refused[0].Message, r.Refused[0].Object.Name = strange, strange
+	r.HotLoops[0].Fields, r.Approximate[0].Why = []string{strange}, strange
+	r.Missing[0].Namespace, r.Unserved[0], r.Elsewhere[0] = strange, strange, strange
+	r.Anyway, r.NoLonger, r.Other = r.Changes, r.Changes, strange
+	var b bytes.Buffer
+	require.NoError(t, r.WritePage(&b))
+	require.NotContains(t, b.String(), "<script")
+	require.NotContains(t, b.String(), "\x1b")
+	require.NotContains(t, b.String(), "\u202e")
+	require.Equal(t, 1, strings.Count(b.String(), "</style>"))
+	require.Contains(t, b.String(), "&lt;script&gt;")
+	require.NotContains(t, b.String(), "ZgotmplZ", "a value is in a place that html/template does not trust it in")
+}
+
+func TestAPageIsOneFile(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, sample().WritePage(&b))
+	require.NotRegexp(t, `(src|href)="?(https?:|//|/|\.|[a-z]+\.)`, b.String())
+	require.Contains(t, b.String(), `<a href="#change-1">`)
+	require.Contains(t, b.String(), `<article id="change-1">`)
+	require.Contains(t, b.String(), "--ground: #ffffff", "the style is in it")
+	long := &Report{Changes: []Change{{Verb: "update", Fields: []Field{{New: strings.Repeat("x", 10*longestOnPage)}}}}}
+	b.Reset()
+	require.NoError(t, long.WritePage(&b))
+	require.Less(t, b.Len(), 7*longestOnPage)
+}
+
+// TestAComparisonSaysWhatComesAnyway has two reports of which each has a change that the other one has not.
+func TestAComparisonSaysWhatComesAnyway(t *testing.T) {
+	change := func(wave int, name string, fields ...Field) Change {
+		return Change{Wave: wave, Verb: "create", Object: Object{"v1", "Service", "default", name}, Fields: fields}
+	}
+	ip := func(ip string) Field { return Field{Path: "spec.clusterIP", New: ip} }
+	owner := func(uid string) Field { return Field{Path: "metadata.ownerReferences[x].uid", New: uid} }
+	generated := Field{Path: "metadata.generateName", New: "web-"}
+	now := &Report{Changes: []Change{change(1, "both", ip("10.0.0.1"), owner("u1")), change(1, "old"),
+		change(1, "web-x7x", generated)}}
+	next := &Report{Settled: true, Changes: []Change{change(1, "new"), change(2, "web-c5d", generated),
+		change(2, "both", ip("10.0.0.2"), owner("u2"))}}
+	names := func(all []Change) string {
+		var names []string
+		for _, c := range all {
+			names = append(names, c.Object.Name)
+		}
+		return fmt.Sprint(names)
+	}
+	diff, err := next.Without(now)
+	require.NoError(t, err)
+	require.Equal(t, "[new]", names(diff.Changes))
+	require.Equal(t, "[web-c5d both]", names(diff.Anyway))
+	require.Equal(t, "[old]", names(diff.NoLonger))
+	require.Equal(t, "the program had not settled", diff.Other, "what it lacks seems to be new")
+	require.Empty(t, next.Anyway, "the report itself stays")
+}
+
+func TestTheExitStatusOfAReport(t *testing.T) {
+	require.Equal(t, 0, (&Report{Settled: true}).ExitStatus())
+	require.Equal(t, 1, (&Report{}).ExitStatus())
+	require.Equal(t, 1, (&Report{Settled: true, Elsewhere: []string{"10.0.0.1:443"}}).ExitStatus())
+	require.Equal(t, 2, sample().ExitStatus())
+}
