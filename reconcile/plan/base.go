@@ -16,7 +16,6 @@ import (
 	"sync"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -203,11 +202,6 @@ func (b *base) Objects(_ context.Context, r schema.GroupVersionResource, namespa
 			return 0, err
 		}
 		for _, item := range page.Items {
-			if r.GroupResource() == leases {
-				if item, err = released(item); err != nil {
-					return 0, err
-				}
-			}
 			if err := each(item); err != nil {
 				return 0, fmt.Errorf("%s of the cluster: %w", r.Resource, err)
 			}
@@ -252,25 +246,6 @@ type answered struct {
 	at  time.Time
 }
 
-// nodeLeases is the namespace of the Leases by which nodes show that they live.
-const nodeLeases = "kube-node-lease"
-
-// released returns a Lease as client-go's elector leaves it when it stops, unless it is that of a node: on the fork the
-// program leads at once, and the one that runs in the cluster goes on.
-func released(item []byte) ([]byte, error) {
-	var lease coordinationv1.Lease
-	if err := json.Unmarshal(item, &lease); err != nil {
-		return nil, err
-	}
-	if lease.Namespace == nodeLeases {
-		return item, nil
-	}
-	now := metav1.NewMicroTime(time.Now().Truncate(time.Microsecond))
-	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = new(""), new(int32(1))
-	lease.Spec.AcquireTime, lease.Spec.RenewTime = &now, &now
-	return json.Marshal(lease)
-}
-
 // documents are the paths that are passed on to the cluster: what says which API it has. A GET of another one, such as
 // that of a proxy, may do something.
 var documents = regexp.MustCompile(`^(/api(/[\w.-]+)?|/apis(/[\w.-]+){0,2}|/openapi/v[23](/[\w.-]+)*|/version|` +
@@ -290,23 +265,24 @@ func (b *base) Document(req *http.Request) (*http.Response, error) {
 	return b.get(req.Context(), at, req.URL.Query(), accept)
 }
 
-// contents returns the metadata of the objects of a resource in a namespace, or of all.
-func (b *base) contents(ctx context.Context, r schema.GroupVersionResource, namespace string) (
-	[]metav1.PartialObjectMetadata, error) {
+// contents calls each for the metadata of each object of a resource, in a namespace or in all.
+func (b *base) contents(ctx context.Context, r schema.GroupVersionResource, namespace string,
+	each func(metav1.PartialObjectMetadata)) error {
 	const accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 	query := url.Values{"limit": {strconv.Itoa(pageSize)}}
-	var all []metav1.PartialObjectMetadata
 	for {
 		var page metav1.PartialObjectMetadataList
 		if err := b.read(ctx, pathOf(r, namespace), query, accept, &page); err != nil {
 			if apierrors.IsForbidden(err) {
 				b.forbidden("list", r, namespace)
 			}
-			return nil, err
+			return err
 		}
-		all = append(all, page.Items...)
+		for _, o := range page.Items {
+			each(o)
+		}
 		if page.Continue == "" {
-			return all, nil
+			return nil
 		}
 		query.Set("continue", page.Continue)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -282,4 +283,50 @@ func TestAnAccountMayDoWhatTheClusterGrants(t *testing.T) {
 
 	_, err = plan.Fork(ctx, c.reader, plan.Options{Account: "operator"})
 	require.ErrorContains(t, err, "NAMESPACE/NAME")
+}
+
+// TestAnUpdateWithoutDefaultsIsNone has a DaemonSet and a StatefulSet with claims, whose kinds the fork knows less of
+// than the cluster: an update of the whole object without defaults changes nothing, and one of the claims is refused.
+func TestAnUpdateWithoutDefaultsIsNone(t *testing.T) {
+	c := audited(t)
+	namespace := c.Namespace(t)
+	meta := metav1.ObjectMeta{Name: "agent"}
+	set := func(storage string) *appsv1.StatefulSet {
+		return &appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{Replicas: new(int32(0)),
+			Selector: &metav1.LabelSelector{MatchLabels: podLabels}, Template: template("web:1"), ServiceName: "web",
+			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"},
+				Spec: corev1.PersistentVolumeClaimSpec{
+					AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+					Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{
+						corev1.ResourceStorage: resourceOf(storage)}}}}}}}
+	}
+	daemon := func() *appsv1.DaemonSet {
+		return &appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: podLabels}, Template: template("web:1")}}
+	}
+	apps := c.Client().AppsV1()
+	_, err1 := apps.DaemonSets(namespace).Create(t.Context(), daemon(), metav1.CreateOptions{})
+	_, err2 := apps.StatefulSets(namespace).Create(t.Context(), set("1Gi"), metav1.CreateOptions{})
+	require.NoError(t, first(err1, err2))
+	update := func(ctx context.Context, cfg *rest.Config) error {
+		apps := kubernetes.NewForConfigOrDie(cfg).AppsV1()
+		_, err1 := apps.DaemonSets(namespace).Update(ctx, daemon(), metav1.UpdateOptions{})
+		_, err2 := apps.StatefulSets(namespace).Update(ctx, set("1Gi"), metav1.UpdateOptions{})
+		_, err3 := apps.StatefulSets(namespace).Update(ctx, set("2Gi"), metav1.UpdateOptions{})
+		if !apierrors.IsInvalid(err3) {
+			return fmt.Errorf("the claims are changed: %w", err3)
+		}
+		return first(err1, err2)
+	}
+	report, err := plan.Run(t.Context(), c.reader, update, plan.RunOptions{Quiet: quiet})
+	require.NoError(t, err)
+	require.Empty(t, report.Changes)
+	require.Len(t, report.Refused, 1)
+	require.NoError(t, update(t.Context(), c.Config()), "the cluster does the same")
+	is, err1 := apps.DaemonSets(namespace).Get(t.Context(), meta.Name, metav1.GetOptions{})
+	was, err2 := apps.StatefulSets(namespace).Get(t.Context(), meta.Name, metav1.GetOptions{})
+	require.NoError(t, first(err1, err2))
+	require.EqualValues(t, 1, is.Generation)
+	require.EqualValues(t, 1, was.Generation)
+	c.requireNoWrites(t)
 }

@@ -104,7 +104,21 @@ func (s *Server) start(cfg *rest.Config, o Options) (err error) {
 	}
 	s.recorder.told, s.recorder.judged = s.told, user != ""
 	s.link = s.server.LinkAs(user)
-	s.link.Inject(s.recorder.observe)
+	free, err := newFreer(s.server.Link().Config())
+	if err != nil {
+		return err
+	}
+	s.link.Inject(func(req reconciletest.Request) reconciletest.Fault {
+		observe := s.recorder.observe(req)
+		return func(ctx context.Context, serve func() (*http.Response, error)) (*http.Response, error) {
+			return observe(ctx, func() (*http.Response, error) {
+				if err := free.asked(ctx, req); err != nil {
+					return nil, err
+				}
+				return serve()
+			})
+		}
+	})
 	return s.listen()
 }
 

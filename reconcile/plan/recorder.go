@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"maps"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -396,7 +398,7 @@ func keyOf(o metav1.Object) types.NamespacedName {
 func (r *recorder) report() (*Report, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	report := &Report{Events: r.events}
+	report, inexactHere := &Report{Events: r.events}, maps.Clone(r.inexact)
 	orphaned := map[place]reconciletest.Object{} // without UIDs
 	for _, one := range r.changes {
 		object := cmp.Or[reconciletest.Object](one.now, one.old)
@@ -409,6 +411,12 @@ func (r *recorder) report() (*Report, error) {
 			return nil, err
 		}
 		report.Changes = append(report.Changes, c)
+		if custom, err := one.changesCustomPods(); err != nil {
+			return nil, err
+		} else if custom {
+			const why = "its pod template is another one, and what becomes of its pods is not known"
+			inexactHere[inexact{one.resource, why}]++
+		}
 	}
 	for one, n := range r.refused {
 		report.Refused = append(report.Refused, Refusal{Verb: one.verb, Subresource: one.subresource,
@@ -418,7 +426,7 @@ func (r *recorder) report() (*Report, error) {
 	slices.SortFunc(report.Refused, func(a, b Refusal) int {
 		return cmp.Or(a.Object.compare(b.Object), cmp.Compare(a.Verb, b.Verb), cmp.Compare(a.Message, b.Message))
 	})
-	for one, n := range r.inexact {
+	for one, n := range inexactHere {
 		report.Approximate = append(report.Approximate,
 			Approximation{one.resource.Resource, one.resource.Group, one.why, n})
 	}
@@ -470,6 +478,16 @@ func (one *recorded) change(orphaned reconciletest.Object) (Change, error) {
 	}
 	c.Restarts, err = restarts(one, before)
 	return c, err
+}
+
+// changesCustomPods reports whether the change is one of a pod template in a custom resource.
+func (one *recorded) changesCustomPods() (bool, error) {
+	if _, custom := one.old.(*unstructured.Unstructured); !custom || one.verb != "update" {
+		return false, nil
+	}
+	was, err1 := treeOf(one.old)
+	is, err2 := treeOf(one.now)
+	return changesPods(was, is), errors.Join(err1, err2)
 }
 
 func objectOf(r schema.GroupVersionResource, o reconciletest.Object) Object {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -71,6 +72,24 @@ func TestWavesEndWhereTheProgramWaits(t *testing.T) {
 		require.Equal(t, 2, report.Waves())
 		require.Empty(t, report.HotLoops)
 	})
+}
+
+// TestRightsThatAreGrantedAreNotJudged has a program with the rights of an account that makes a Role.
+func TestRightsThatAreGrantedAreNotJudged(t *testing.T) {
+	for _, judged := range []bool{true, false} {
+		r := newRecorder()
+		r.judged = judged
+		for _, verb := range []string{"get", "create"} {
+			req := reconciletest.Request{Verb: verb, Resource: rbacv1.SchemeGroupVersion.WithResource("roles")}
+			_, err := r.observe(req)(t.Context(), func() (*http.Response, error) {
+				return httptest.NewRecorder().Result(), nil
+			})
+			require.NoError(t, err)
+		}
+		report, err := r.report()
+		require.NoError(t, err)
+		require.Equal(t, judged, len(report.Approximate) == 1 && report.Approximate[0].Times == 1)
+	}
 }
 
 // TestAStatefulSetRestartsPods has what restarts pods beside a change of the template.

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -132,6 +133,36 @@ func ofDaemonSet(was, now *appsv1.DaemonSet, why []string) *Restarts {
 		r.When = "when they are deleted (OnDelete)"
 	}
 	return r
+}
+
+// changesPods reports whether a pod template is another one, anywhere in two states of an object.
+func changesPods(old, now any) bool {
+	was, ok1 := mapOf(old)
+	is, ok2 := mapOf(now)
+	if ok1 && ok2 {
+		if isTemplate(was) && isTemplate(is) {
+			return !reflect.DeepEqual(old, now)
+		}
+		for name := range was {
+			if changesPods(was[name], is[name]) {
+				return true
+			}
+		}
+		return false
+	}
+	before, after := sliceOf(old), sliceOf(now)
+	for i := range min(len(before), len(after)) {
+		if changesPods(before[i], after[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// isTemplate reports whether a value looks like a pod template: it has a spec with containers.
+func isTemplate(v map[string]any) bool {
+	spec, ok := v["spec"].(map[string]any)
+	return ok && len(sliceOf(spec["containers"])) > 0
 }
 
 // fewer says which pods end since less of them are wanted.

@@ -124,17 +124,15 @@ func (t *tracer) contents(ctx context.Context, w reconciletest.BaseWrite, namesp
 		if namespace != "" && !one.namespaced || aside(one.GroupResource()) {
 			continue
 		}
-		found, err := t.base.contents(ctx, one.GroupVersionResource, namespace)
+		err := t.base.contents(ctx, one.GroupVersionResource, namespace, func(o metav1.PartialObjectMetadata) {
+			deps = append(deps, dep{one.GroupVersionResource, o.UID, o.OwnerReferences}) // and nothing else is kept
+		})
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
 		if err != nil {
 			t.base.Approximate(w.Request, fmt.Sprintf("whether %s go with deleted objects is not known: %v",
 				one.GroupResource(), err))
-			continue
-		}
-		for _, o := range found {
-			deps = append(deps, dep{one.GroupVersionResource, o.UID, o.OwnerReferences})
 		}
 	}
 	t.known[namespace] = deps
