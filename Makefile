@@ -146,7 +146,7 @@ race: build ## all tests with the race detector
 
 # The rest needs Go only, so this is not a part of make test; .ci/run installs chromium for it.
 .PHONY: browser
-browser: ## the pages of reconcile/inspect in chromium, which must be installed; pictures in .build/browser; 1 minute
+browser: ## the pages of inspect and plan in chromium, which must be installed; pictures in .build/browser; 1 minute
 	cd internal/browser && go test -count=1 -timeout 10m ./... $(if $(UPDATE),-args -update)
 
 .PHONY: zoo

@@ -11,6 +11,8 @@
 //
 //	go run github.com/thermostat-go/thermostat/reconcile/plan/cmd/plan -context prod -- ./new-operator --its --flags
 //
+// [Flag] adds a flag to a program of your own, so that it plans itself.
+//
 // # What the cluster sees
 //
 // The cluster sees GETs: get, list, and discovery, by the rights of the configuration that it is called with. It sees
@@ -24,7 +26,8 @@
 // scale, finalizers, generated names, watches, garbage collection by owner references, the deletion of namespaces.
 // Discovery and OpenAPI are the cluster's, so custom resources and aggregated APIs need not be declared.
 //
-// A Lease is held by nobody at first: the program leads at once, and the one that runs in the cluster goes on leading.
+// A Lease is held by nobody once the program asks for it by its name: the program leads at once, and the one that runs
+// in the cluster goes on leading. Leases of nodes, and those that are only listed, are as they are.
 //
 // The world stands still: no Deployment is rolled out, no pod starts and no Job ends. A program of several steps that
 // waits for such is seen up to there. With [Options].World [Healthy] what the program writes counts as carried out: the
@@ -49,12 +52,21 @@
 // with a conversion webhook in a second version, subresources other than status, scale and binding (logs, exec,
 // evictions), requests for what cannot be listed, such as TokenReviews.
 //
-// All Leases but those of nodes seem to be free. A program that elects its leader by another object than a Lease waits
-// for the one that runs in the cluster, and seems to change nothing.
+// A program that elects its leader by another object than a Lease, such as an annotation of a ConfigMap, waits for the
+// one that runs in the cluster, and seems to change nothing.
 //
-// Not looked at, and not listed: quotas, limit ranges, pod security and admission policies. A program that acts on
-// something else than the cluster does so: only the requests that it makes by the configuration of the fork are kept
-// from the world.
+// Not looked at, and not listed: quotas, limit ranges, pod security and admission policies.
+//
+// # What the program does elsewhere
+//
+// Only the requests that a program makes by the configuration of the fork are kept from the world. One that acts on
+// something else, such as the databases that it looks after, does so. [Planned] tells a program of your own that it has
+// to look only. Of another one the report names, on Linux, what it was connected to.
+//
+// With [Command].Isolated it is connected to nothing: on Linux the process runs in a network of its own, in which only
+// the fork answers, with an empty /var/run but for what a program in a pod finds there, the token and the certificate
+// of its service account. It reads and writes other files as before, and sees the other processes of the machine. That
+// needs a kernel that lets users make namespaces, as most do, and no other right.
 //
 // # The report
 //
@@ -69,15 +81,20 @@
 // shown, of any other nothing but the name of the top-level field. Nor is the annotation of kubectl apply that holds
 // the last object. Values of other kinds are shown, so a password that stands in a Deployment is.
 //
-// The program's Lease and its Events are no changes. [Report.Without] leaves out what another report has as well, such
+// The program's Lease and its Events are no changes. [Report.Without] sets apart what another report has as well, such
 // as what the version that runs now would do anyway.
+//
+// A report is written as text, which is in colours on a terminal, as Markdown, as JSON, and as a page: one file without
+// a script.
 //
 // # Reading order
 //
 //	fork.go      the server, its configuration, Settle; certificate.go
 //	base.go      the cluster below: GETs only; account.go: the rights that the program has there
 //	recorder.go  requests and writes, and what becomes of them; fields.go, restarts.go
-//	tracer.go    what goes with a deleted object; world.go: what comes of a written one
-//	report.go    what is said; text.go
-//	run.go       a function; command.go with group_unix.go and group_other.go, a process; rights.go, what it may read
+//	lease.go     who leads; tracer.go: what goes with a deleted object; world.go: what comes of a written one
+//	report.go    what is said; text.go, page.go: how
+//	run.go       a function; flag.go: by a flag of its own
+//	command.go   a process, with group_unix.go and group_other.go; rights.go, what it may read;
+//	             namespaces_linux.go: alone; connections_linux.go: what else it talks to; other.go: not on Linux
 package plan
