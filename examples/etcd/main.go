@@ -5,10 +5,11 @@
 //
 // api/v1/types.go: what the user writes. plan: what is done next, decided without I/O. members: how etcd is asked.
 // main.go: what runs. reconcile.go: observe, plan, act. observe.go: what is. hear.go: who is alive for others. act.go:
-// what is done. objects.go: what is made. tls.go: certificates, on which package certs decides. status.go: what is
-// told. lost.go: whose data are gone for good. recover.go: a cluster that begins anew with the best of the others.
-// backup.go: from an EtcdBackup to a file. job.go: the Jobs that make it so. snapshot: the command that runs in them.
-// restore.go: a cluster that begins with a backup. last.go: a backup before the end.
+// what is done. rehearse.go: what etcd would answer then, for a plan. objects.go: what is made. tls.go: certificates,
+// on which package certs decides. status.go: what is told. lost.go: whose data are gone for good. recover.go: a cluster
+// that begins anew with the best of the others. backup.go: from an EtcdBackup to a file. job.go: the Jobs that make it
+// so. snapshot: the command that runs in them. restore.go: a cluster that begins with a backup. last.go: a backup
+// before the end.
 package main
 
 import (
@@ -33,6 +34,7 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/events"
 	"github.com/thermostat-go/thermostat/reconcile/metrics"
+	"github.com/thermostat-go/thermostat/reconcile/plan"
 	"github.com/thermostat-go/thermostat/reconcile/program"
 	"github.com/thermostat-go/thermostat/reconcile/rights"
 	"github.com/thermostat-go/thermostat/reconcile/serve"
@@ -45,7 +47,8 @@ var role []byte
 
 // options are the flags, and how etcd is reached.
 type options struct {
-	addresses bool // members are known by the addresses of their pods, and not by names
+	addresses bool       // members are known by the addresses of their pods, and not by names
+	version   v1.Version // of clusters that name none
 	address   string
 	// connect returns a way to etcd. The TLS configuration has a client's certificate; nil: no TLS.
 	connect func(*tls.Config) members.Etcd
@@ -59,11 +62,13 @@ func main() {
 	pflag.BoolVar(&o.addresses, "addresses", false,
 		"members know each other by the addresses of their pods: for clusters without DNS, where a pod that is made "+
 			"again gets the same address")
+	pflag.StringVar((*string)(&o.version), "etcd-version", "3.6.16", "version of clusters that name none")
 	pflag.StringVar(&o.snapshotImage, "snapshot-image", "etcd-snapshot:dev",
 		"image whose entrypoint is the command snapshot")
 	pflag.StringVar(&o.address, "http-address", "127.0.0.1:8080", "of /metrics, /healthz and /readyz; 0: nowhere")
+	planned := plan.Flag(pflag.CommandLine, plan.RunOptions{Options: plan.Options{World: plan.Healthy}})
 	pflag.Parse()
-	program.Main(*kubeconfig, func(ctx context.Context, cfg *rest.Config) error { return run(ctx, cfg, o) })
+	program.Main(*kubeconfig, planned(func(ctx context.Context, cfg *rest.Config) error { return run(ctx, cfg, o) }))
 }
 
 // run runs the operator until ctx ends. It then returns nil or, if it was still starting, an error that wraps ctx's
@@ -80,6 +85,9 @@ func run(ctx context.Context, base *rest.Config, o options) error {
 		return err
 	}
 	r := &reconciler{options: o, events: recorder}
+	if plan.Planned(ctx) {
+		r.rehearse()
+	}
 	collector := metrics.New(metrics.Options{})
 	collector.Elector(name, elector.Stats)
 	group := informer.NewGroup(cfg)

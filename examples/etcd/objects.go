@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"strings"
@@ -43,6 +44,9 @@ func (r *call) host(member, podIP string) string {
 func (r *call) peerURL(host string) string { return scheme(r.cluster) + host + ":2380" }
 
 func clientURL(peerURL string) string { return strings.TrimSuffix(peerURL, ":2380") + clientPort }
+
+// wanted is the version that the cluster is to have.
+func (r *call) wanted() string { return string(cmp.Or(r.cluster.Spec.Version, r.version)) }
 
 func (r *call) image(v plan.Version) string { return r.cluster.Spec.Image + ":v" + v.String() }
 

@@ -39,7 +39,7 @@ type observed struct {
 // observe looks at the objects in the caches, and asks the members.
 func (r *call) observe(ctx context.Context) (observed, error) {
 	spec, status := r.cluster.Spec, r.cluster.Status
-	version, err := plan.ParseVersion(string(spec.Version))
+	version, err := plan.ParseVersion(r.wanted())
 	if err != nil {
 		return observed{}, err
 	}
@@ -112,9 +112,7 @@ func (r *call) objects() map[string]*plan.Member {
 		if host := r.host(pod.Name, pod.Status.PodIP); host != "" {
 			m.URL = r.peerURL(host)
 		}
-		_, tag, _ := strings.Cut(pod.Spec.Containers[0].Image[strings.LastIndex(pod.Spec.Containers[0].Image, "/")+1:],
-			":v")
-		m.Image, _ = plan.ParseVersion(tag)
+		m.Image, _ = versionOf(pod)
 	}
 	return found
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -52,19 +53,24 @@ func newReal(t *testing.T, versions ...string) *real {
 }
 
 // operate runs the operator in this process.
-func (w *real) operate() {
+func (w *real) operate() { w.Cleanup(w.operateWith("")) }
+
+// operateWith runs the operator with a version for clusters that name none. The function that it returns ends it.
+func (w *real) operateWith(version v1.Version) (end func()) {
 	cfg := w.cluster.Config()
 	cfg.Impersonate.UserName = account
 	ctx, stop := context.WithCancel(w.Context())
 	ended := make(chan error, 1)
-	go func() {
-		ended <- run(ctx, cfg, options{addresses: true, address: "0", snapshotImage: "snapshot",
-			connect: func(c *tls.Config) members.Etcd { return members.Client{TLS: c} }})
-	}()
-	w.Cleanup(func() {
+	go func() { ended <- run(ctx, cfg, optionsWith(version)) }()
+	return sync.OnceFunc(func() {
 		stop()
 		require.NoError(w, <-ended)
 	})
+}
+
+func optionsWith(version v1.Version) options {
+	return options{addresses: true, address: "0", snapshotImage: "snapshot", version: version,
+		connect: func(c *tls.Config) members.Etcd { return members.Client{TLS: c} }}
 }
 
 // newStage starts all but the operator. The network, if there is one, connects the pods.

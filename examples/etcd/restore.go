@@ -33,11 +33,11 @@ func (r *call) source() source {
 		return source{nil, v1.ReasonNoBackup, "EtcdBackup " + name + " is not complete"}
 	}
 	of, err := plan.ParseVersion(backup.Status.Version)
-	wanted, err2 := plan.ParseVersion(string(r.cluster.Spec.Version))
+	wanted, err2 := plan.ParseVersion(r.wanted())
 	if err != nil || err2 != nil || of.Minor != wanted.Minor && of.Minor+1 != wanted.Minor {
 		return source{nil, v1.ReasonWrongVersion,
 			fmt.Sprintf("EtcdBackup %s is of etcd %s, which %s does not read: ask for "+
-				"a version of %d.%d", name, backup.Status.Version, r.cluster.Spec.Version, of.Major, of.Minor)}
+				"a version of %d.%d", name, backup.Status.Version, r.wanted(), of.Major, of.Minor)}
 	}
 	return source{backup, "", ""}
 }

@@ -42,8 +42,11 @@ type EtcdClusterSpec struct {
 	// +kubebuilder:validation:Maximum=9
 	Size int32 `json:"size,omitempty"`
 
-	// Version is the version of etcd.
-	Version Version `json:"version"`
+	// Version is the version of etcd. Without it the cluster has the one that the operator runs with: its next version
+	// may have another one.
+	//
+	// +optional
+	Version Version `json:"version,omitempty"`
 
 	// Image is the image of etcd without a tag. The tag is "v" and the version.
 	//
