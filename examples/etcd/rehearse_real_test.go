@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	v1 "github.com/thermostat-go/thermostat/examples/etcd/api/v1"
 	"github.com/thermostat-go/thermostat/reconcile/objects"
 	"github.com/thermostat-go/thermostat/reconcile/plan"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest/cel"
 )
 
 var reportFile = flag.String("report", "", "file that takes the report of TestTheNextVersionIsPlanned, as JSON")
@@ -68,7 +70,7 @@ func TestTheNextVersionIsPlanned(t *testing.T) {
 		report, err := plan.Run(t.Context(), w.cluster.Config(), func(ctx context.Context, cfg *rest.Config) error {
 			return run(ctx, cfg, optionsWith(version))
 		}, plan.RunOptions{Quiet: 3 * time.Second, Timeout: time.Minute,
-			Options: plan.Options{World: plan.Healthy, Account: name + "/" + name}})
+			Options: plan.Options{World: plan.Healthy, Account: name + "/" + name, Rules: cel.Rules{}}})
 		require.NoError(t, err)
 		require.True(t, report.Settled)
 		require.Empty(t, report.Refused)
@@ -104,10 +106,10 @@ func TestTheNextVersionIsPlanned(t *testing.T) {
 	require.Len(t, predicted, 7)
 	require.Equal(t, predicted, restarted)
 	if *reportFile != "" {
-		out, err := os.Create(*reportFile)
-		require.NoError(t, err)
-		defer out.Close()
 		report.Program = "etcd-operator"
-		require.NoError(t, report.Write(out, "json"))
+		var out strings.Builder
+		require.NoError(t, report.Write(&out, "json"))
+		names := strings.NewReplacer(w.namespace, "databases", "etcd.test", report.Program)
+		require.NoError(t, os.WriteFile(*reportFile, []byte(names.Replace(out.String())), 0o644))
 	}
 }

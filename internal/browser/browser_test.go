@@ -1,9 +1,13 @@
 package browser
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
+	"image"
+	"image/draw"
+	"image/png"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -24,7 +28,7 @@ import (
 
 var (
 	pictures = flag.String("pictures", "../../.build/browser", "folder for a picture of each page")
-	update   = flag.Bool("update", false, "take the pictures of reconcile/inspect/README.md anew")
+	update   = flag.Bool("update", false, "take the pictures of the READMEs of inspect and plan anew")
 )
 
 // newBrowser starts Chromium. What a page complains about, such as a violation of its Content-Security-Policy, fails
@@ -96,6 +100,9 @@ func TestPages(t *testing.T) {
 	t.Run("without JavaScript", func(t *testing.T) { testWithoutScript(t, w, ctx) })
 }
 
+// shownIn are the packages of reconcile whose READMEs show a picture, by its name.
+var shownIn = map[string]string{"overview": "inspect", "key": "inspect", "etcd": "plan"}
+
 // takePictures takes a picture of a page, light and dark, on a screen and on a telephone. No page is wider than that.
 func takePictures(t *testing.T, ctx context.Context, name, address string, ready step) {
 	require.NoError(t, os.MkdirAll(*pictures, 0o755))
@@ -111,12 +118,26 @@ func takePictures(t *testing.T, ctx context.Context, name, address string, ready
 			file := fmt.Sprintf("%s-%d-%s.png", name, width, scheme)
 			require.NoError(t, os.WriteFile(filepath.Join(*pictures, file), picture, 0o644))
 			require.False(t, overflow, "%s is wider than %d", name, width)
-			if *update && width == 1280 && scheme == "light" && (name == "overview" || name == "key") {
-				file := filepath.Join("../../reconcile/inspect/pictures", name+".png")
+			if folder, ok := shownIn[name]; ok && *update && width == 1280 && scheme == "light" {
+				file := filepath.Join("../../reconcile", folder, "pictures", name+".png")
+				if folder == "plan" { // whose page is long
+					picture = top(t, picture)
+				}
 				require.NoError(t, os.WriteFile(file, picture, 0o644))
 			}
 		}
 	}
+}
+
+// top returns the upper part of a picture that is as long as its page, for a README.
+func top(t *testing.T, picture []byte) []byte {
+	whole, err := png.Decode(bytes.NewReader(picture))
+	require.NoError(t, err)
+	upper := image.NewRGBA(image.Rect(0, 0, whole.Bounds().Dx(), min(whole.Bounds().Dy(), 1100)))
+	draw.Draw(upper, upper.Bounds(), whole, image.Point{}, draw.Src)
+	var out bytes.Buffer
+	require.NoError(t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out, upper))
+	return out.Bytes()
 }
 
 // until evaluates an expression until it is true, in this page or in one that is loaded meanwhile.

@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -29,6 +30,11 @@ func TestPlan(t *testing.T) {
 	}
 	shown := chromedp.WaitVisible("main")
 	takePictures(t, ctx, "plan", open("plan", planned("web")), shown)
+	data, err := os.ReadFile("../../reconcile/plan/pictures/etcd.json") // by a test of examples/etcd
+	require.NoError(t, err)
+	var etcd plan.Report
+	require.NoError(t, json.Unmarshal(data, &etcd))
+	takePictures(t, ctx, "etcd", open("etcd", &etcd), shown)
 	for i, name := range strange {
 		page := open("strange", planned(name))
 		takePictures(t, ctx, fmt.Sprint("plan-strange-", i), page, shown)
@@ -60,7 +66,8 @@ func planned(name string) *plan.Report {
 			Fields: []plan.Field{{Path: path, Old: name + ":1", New: name + ":2"}, {Path: "spec.paused", Old: true},
 				{Path: "spec.replicas", New: 3}},
 			Restarts: &plan.Restarts{Pods: 2, Why: []string{path}}},
-		{Wave: 1, Verb: "create", Object: object("ConfigMap"), Fields: []plan.Field{{Path: "data[" + name + "]", New: name}}},
+		{Wave: 1, Verb: "create", Object: object("ConfigMap"), Fields: []plan.Field{
+			{Path: "data[" + name + "]", New: name}}},
 		{Wave: 1, Verb: "create", Object: object("Secret"), Fields: []plan.Field{{Path: "data", Hidden: true}}},
 		{Wave: 2, Verb: "delete", Object: object("PersistentVolumeClaim"), LosesData: true, Waits: []string{name}},
 		{Wave: 2, Verb: "update", Subresource: "status", Object: object("StatefulSet"),

@@ -225,7 +225,7 @@ func environment(all []string, kubeconfig, home string) (env []string) {
 			env = append(env, one)
 		}
 	}
-	return append(env, "KUBECONFIG="+kubeconfig, "HOME="+home, "USERPROFILE="+home)
+	return append(env, "KUBECONFIG="+kubeconfig, "HOME="+home, "USERPROFILE="+home, plannedVariable+"=1")
 }
 
 // stop ends a process and those that it has started, and waits for it.

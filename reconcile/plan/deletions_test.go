@@ -31,7 +31,9 @@ import (
 func (w *world) autoscaler(owners ...metav1.OwnerReference) *autoscalingv2.HorizontalPodAutoscaler {
 	h, err := w.clients().AutoscalingV2().HorizontalPodAutoscalers("default").Create(w.Context(),
 		&autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "web", OwnerReferences: owners},
-			Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MaxReplicas: 3, ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}}},
+			Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MaxReplicas: 3,
+				ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment",
+					Name: "web"}}},
 		metav1.CreateOptions{})
 	require.NoError(w, err)
 	return h

@@ -60,8 +60,8 @@
 // # What the program does elsewhere
 //
 // Only the requests that a program makes by the configuration of the fork are kept from the world. One that acts on
-// something else, such as the databases that it looks after, does so. [Planned] tells a program of your own that it has
-// to look only. Of another one the report names, on Linux, what it was connected to.
+// something else, such as the databases that it looks after, does so. [Planned], or the variable THERMOSTAT_PLANNED of
+// its environment, tells a program that it has to look only. The report names, on Linux, what it was connected to.
 //
 // With [Command].Isolated it is connected to nothing: on Linux the process runs in a network of its own, in which only
 // the fork answers, with an empty /var/run but for what a program in a pod finds there, the token and the certificate

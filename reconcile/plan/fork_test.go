@@ -47,7 +47,9 @@ type world struct {
 	link   *reconciletest.Link
 }
 
+// newWorld makes one, and lets the test run beside others: most of its time it waits for quiet.
 func newWorld(t *testing.T, o reconciletest.Options) *world {
+	t.Parallel()
 	s := reconciletest.NewServer(t, o)
 	return &world{t, s, s.Link()}
 }
@@ -671,10 +673,13 @@ spec:
     schema: *schema
 `
 
-func TestCustomResourcesHaveTheirSchemas(t *testing.T) {
-	// As programs do that use typed clients for their own kinds.
+// As programs do that use typed clients for their own kinds.
+func init() {
 	scheme.Scheme.AddKnownTypeWithName(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Set"},
 		&metav1.PartialObjectMetadata{})
+}
+
+func TestCustomResourcesHaveTheirSchemas(t *testing.T) {
 	w := newWorld(t, reconciletest.Options{CRDs: []string{fileOf(t, crd)}})
 	sets := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "sets"}
 	set := func(version string, spec map[string]any) *unstructured.Unstructured {

@@ -206,8 +206,8 @@ func raiseLoopback() error {
 
 // notIsolated says what to do where the namespaces cannot be made.
 func notIsolated(err error) error {
-	return fmt.Errorf("plan: the program cannot run isolated, since this process may not make namespaces: %w. Allow it "+
-		"(the settings user.max_user_namespaces and, where they exist, kernel.unprivileged_userns_clone=1 and "+
-		"kernel.apparmor_restrict_unprivileged_userns=0; in a container, a seccomp profile that lets unshare and mount "+
-		"pass), or run the program without isolation", err)
+	return fmt.Errorf("plan: the program cannot run isolated, since this process may not make namespaces: %w. Allow "+
+		"it (the settings user.max_user_namespaces and, where they exist, kernel.unprivileged_userns_clone=1 and "+
+		"kernel.apparmor_restrict_unprivileged_userns=0; in a container, a seccomp profile that lets unshare and "+
+		"mount pass), or run the program without isolation", err)
 }

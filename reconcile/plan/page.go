@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"slices"
 	"time"
 )
 
@@ -70,6 +71,11 @@ func (c pageChange) Tone() string {
 
 // Unfolded reports whether the fields are shown at once: those of a new object are many, and none was something else.
 func (c pageChange) Unfolded() bool { return c.Verb == "update" }
+
+// Restarting reports whether a field is one for which pods restart.
+func (c pageChange) Restarting(f Field) bool {
+	return c.Restarts != nil && slices.Contains(c.Restarts.Why, f.Path)
+}
 
 // pageValue is a value as a page shows it: a string as it is, all else as JSON.
 func pageValue(v any) (string, error) {

@@ -382,9 +382,14 @@ func TestPlantedChanges(t *testing.T) {
 	for _, r := range trials {
 		r.before = c.rolledOut(t, r.namespace)
 	}
-	for _, r := range trials {
-		r.plan(t, c)
-	}
+	t.Run("plans", func(t *testing.T) {
+		for _, r := range trials {
+			t.Run(r.name, func(t *testing.T) {
+				t.Parallel()
+				r.plan(t, c)
+			})
+		}
+	})
 	c.requireNoWrites(t)
 	for _, r := range trials {
 		require.NoError(t, r.next().run(t.Context(), c.Config(), r.namespace))

@@ -118,7 +118,8 @@ func TestALeaseThatIsListedIsAsItIs(t *testing.T) {
 		if _, err := leases.Update(ctx, mine, metav1.UpdateOptions{}); err != nil {
 			return err
 		}
-		if mine, err = leases.Get(ctx, "mine", metav1.GetOptions{}); err != nil || *mine.Spec.HolderIdentity != "planned" {
+		mine, err = leases.Get(ctx, "mine", metav1.GetOptions{})
+		if err != nil || *mine.Spec.HolderIdentity != "planned" {
 			return fmt.Errorf("the program has lost it: %w", err)
 		}
 		list, err := leases.List(ctx, metav1.ListOptions{})
@@ -146,8 +147,9 @@ func TestASubresourceThatMayBeThereIsNamed(t *testing.T) {
 		return reconciletest.AnswerWith(apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, fmt.Errorf("no")))
 	})
 	report, err := plan.Run(t.Context(), w.link.Config(), func(ctx context.Context, cfg *rest.Config) error {
-		_, err := dynamic.NewForConfigOrDie(cfg).Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1",
-			Resource: "sets"}).Namespace("default").Get(ctx, "a", metav1.GetOptions{}, "scale")
+		sets := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "sets"}
+		_, err := dynamic.NewForConfigOrDie(cfg).Resource(sets).Namespace("default").Get(ctx, "a", metav1.GetOptions{},
+			"scale")
 		if err == nil {
 			return fmt.Errorf("there is a scale")
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -56,9 +57,15 @@ func Run(ctx context.Context, base *rest.Config, run Func, o RunOptions) (report
 
 type plannedKey struct{}
 
-// Planned reports whether a program runs on a fork, by its context or one that was made from it. A program that acts on
-// something else than the cluster, such as the databases that it looks after, then has to look only.
-func Planned(ctx context.Context) bool { return ctx.Value(plannedKey{}) != nil }
+// plannedVariable is in the environment of a process that runs on a fork.
+const plannedVariable = "THERMOSTAT_PLANNED"
+
+// Planned reports whether a program runs on a fork: by its context, or one that was made from it, or as a process, by
+// the variable THERMOSTAT_PLANNED of its environment. A program that acts on something else than the cluster, such as
+// the databases that it looks after, then has to look only.
+func Planned(ctx context.Context) bool {
+	return ctx.Value(plannedKey{}) != nil || os.Getenv(plannedVariable) != ""
+}
 
 // settle waits for a program that runs as long as running does, and returns the report once stop has ended it.
 func settle(ctx, running context.Context, fork *Server, o RunOptions, stop func() error) (*Report, error) {

@@ -43,11 +43,12 @@ func sample() *Report {
 }
 
 // parts are what each format has of the sample.
-var parts = []string{"4 changes in 2 waves", "2 pods restarted", "1 deletion of data", "1 refused request", "1 hot loop",
-	"Wave 2", "web:1", "web:2", "spec.more", "StatefulSet default/db", "when they are deleted (OnDelete)", "not shown",
-	"pvc-protection", "configmaps default/a", "403 Forbidden", "it may not", "status.at", "crons.example.com",
-	"its schema is unknown", "list nodes", "routes.v1.example.com", "10.0.0.1:443", "ConfigMap default/anyway",
-	"Pod default/spared", "of the other report: the program had not settled"}
+var parts = []string{"4 changes in 2 waves", "2 pods restarted", "1 deletion of data", "1 refused request",
+	"1 hot loop", "Wave 2", "web:1", "web:2", "spec.more", "StatefulSet default/db",
+	"when they are deleted (OnDelete)", "not shown", "pvc-protection", "configmaps default/a", "403 Forbidden",
+	"it may not", "status.at", "crons.example.com", "its schema is unknown", "list nodes", "routes.v1.example.com",
+	"10.0.0.1:443", "ConfigMap default/anyway", "Pod default/spared",
+	"of the other report: the program had not settled"}
 
 func TestEachFormatHasAllOfAReport(t *testing.T) {
 	spaces := regexp.MustCompile(`\s+`)

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -286,9 +287,30 @@ func (f *fork) typed(gvr schema.GroupVersionResource, said BaseResource) (*Resou
 			new:        func() object { return reflect.New(kind).Interface().(object) },
 			generation: has("Spec"),
 			defaults:   defaultTemplate,
+			onUpdate:   keepGeneration,
 		},
 	}
 	return r, install(f.server, r, nil, f.types)
+}
+
+// keepGeneration keeps an annotation of a DaemonSet that belongs to the server: it counts the changes of the template.
+func keepGeneration(o, live object) {
+	is, ok := o.(*appsv1.DaemonSet)
+	if !ok {
+		return
+	}
+	was := live.(*appsv1.DaemonSet)
+	generation, err := strconv.Atoi(was.Annotations[appsv1.DeprecatedTemplateGeneration])
+	if err != nil {
+		return // it has none
+	}
+	if !apiequality.Semantic.DeepEqual(is.Spec.Template, was.Spec.Template) {
+		generation++
+	}
+	if is.Annotations == nil {
+		is.Annotations = map[string]string{}
+	}
+	is.Annotations[appsv1.DeprecatedTemplateGeneration] = strconv.Itoa(generation)
 }
 
 // defaultTemplate fills in the pod template of a kind that is not modelled, and what else a DaemonSet leaves open: an

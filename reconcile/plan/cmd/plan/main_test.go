@@ -66,6 +66,9 @@ func program(does string) error {
 		}
 		return nil
 	}
+	if !plan.Planned(context.Background()) {
+		return fmt.Errorf("it does not know that it is planned")
+	}
 	if os.Getenv("KUBERNETES_MASTER") != "" {
 		return fmt.Errorf("the environment leads to the cluster")
 	}
@@ -74,9 +77,11 @@ func program(does string) error {
 		return err
 	}
 	if does == "goes elsewhere" {
-		if _, err := net.Dial("tcp", os.Getenv(elsewhere)); err != nil {
+		connection, err := net.Dial("tcp", os.Getenv(elsewhere))
+		if err != nil {
 			return err
 		}
+		defer connection.Close()
 		if _, err := maps.List(context.Background(), metav1.ListOptions{}); err != nil {
 			return err
 		}
