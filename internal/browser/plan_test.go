@@ -73,7 +73,8 @@ func planned(name string) *plan.Report {
 		{Wave: 2, Verb: "update", Subresource: "status", Object: object("StatefulSet"),
 			Restarts: &plan.Restarts{Pods: 3, Why: []string{path}, When: "when they are deleted (OnDelete)"}},
 	}
-	return &plan.Report{Settled: true, Program: name, Changes: changes, Anyway: changes, NoLonger: changes, Other: name,
+	return &plan.Report{Settled: true, Program: name, Changes: changes,
+		Anyway: changes, NoLonger: changes, OtherDoubt: name,
 		Refused: []plan.Refusal{{Verb: "patch", Object: object("pods"), Code: 403, Reason: "Forbidden", Message: name,
 			Times: 2}},
 		HotLoops: []plan.HotLoop{{Object: object("pods"), Writes: 20, Changes: 10, Seconds: 1.5,

@@ -28,8 +28,8 @@ type Command struct {
 	// Output gets what it prints. Nil: nobody does.
 	Output io.Writer
 	// Isolated: it runs in a network of its own, in which nothing answers but the fork, and finds the files that a
-	// program in a pod finds, at /var/run/secrets/kubernetes.io, and nothing else in /var/run. Linux only. The
-	// executable that calls RunCommand is started again for that.
+	// program in a pod finds, at /var/run/secrets/kubernetes.io, and nothing else in /run and /var/run. Linux only. The
+	// executable that calls RunCommand is started again for that, and becomes the program in an init function.
 	Isolated bool
 }
 
@@ -40,7 +40,7 @@ type Command struct {
 // isolated.
 //
 // A program that is not isolated, and is given the address of the cluster in another way, such as by a configuration
-// file, is not kept from writing to it. The report says what it was connected to.
+// file, is not kept from writing to it. On Linux the report says what it was connected to.
 func RunCommand(ctx context.Context, base *rest.Config, c Command, o RunOptions) (report *Report, err error) {
 	if len(c.Args) == 0 {
 		return nil, errors.New("plan: no program is named")
@@ -94,8 +94,8 @@ func RunCommand(ctx context.Context, base *rest.Config, c Command, o RunOptions)
 	return report, err
 }
 
-// betweenLooks is how long nobody looks at what a program is connected to.
-const betweenLooks = 100 * time.Millisecond
+// betweenLooks is the time between two looks at what a program is connected to. Each reads a file of every process.
+const betweenLooks = 250 * time.Millisecond
 
 // command is a program that finds the fork.
 func (s *Server) command(c Command) (*exec.Cmd, error) {
@@ -126,23 +126,22 @@ func (s *Server) begin(process *exec.Cmd, isolated bool, account string) error {
 		}
 		return nil
 	}
-	process.Env = append(process.Env, "KUBERNETES_SERVICE_HOST="+s.address().IP.String(),
+	process.Env = append(slices.DeleteFunc(process.Env, leadsOut), "KUBERNETES_SERVICE_HOST="+s.address().IP.String(),
 		fmt.Sprint("KUBERNETES_SERVICE_PORT=", s.address().Port))
-	begun, err := s.isolate(process)
-	if err == nil {
-		err = s.accountFiles(account)
-	}
-	if err != nil {
+	if err := s.accountFiles(account); err != nil {
 		return fmt.Errorf("plan: %w", err)
 	}
-	if err := begun(process.Start()); err != nil {
-		if process.Process != nil {
-			kill(process)
-			_ = process.Wait() // it was killed, or says what begun has said
-		}
-		return notIsolated(err)
+	if err := s.startIsolated(process); err != nil {
+		return fmt.Errorf("plan: isolated: %w", err)
 	}
 	return nil
+}
+
+// leadsOut reports whether a variable names what an isolated program cannot reach, or should not: a proxy, or a socket.
+func leadsOut(variable string) bool {
+	name, _, _ := strings.Cut(strings.ToUpper(variable), "=")
+	return strings.HasSuffix(name, "_PROXY") || strings.HasSuffix(name, "_SOCK") || strings.HasPrefix(name, "DBUS_") ||
+		name == "DOCKER_HOST" || name == "CONTAINER_HOST"
 }
 
 // accountFolder is the one that a program in a pod finds, in the folder of the fork.
@@ -225,7 +224,8 @@ func environment(all []string, kubeconfig, home string) (env []string) {
 			env = append(env, one)
 		}
 	}
-	return append(env, "KUBECONFIG="+kubeconfig, "HOME="+home, "USERPROFILE="+home, plannedVariable+"=1")
+	return append(env, "KUBECONFIG="+kubeconfig, "HOME="+home, "USERPROFILE="+home,
+		plannedVariable+"="+kubeconfig)
 }
 
 // stop ends a process and those that it has started, and waits for it.

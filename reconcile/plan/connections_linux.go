@@ -38,20 +38,20 @@ func (c *connections) all() (addresses []string) {
 
 // look adds what is connected at this moment. What cannot be read belongs to a process that has ended.
 func (c *connections) look() {
-	sockets, process := map[string]bool{}, ""
+	sockets := map[string]bool{}
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is a good one
 	for _, stat := range stats {
 		data, err := os.ReadFile(stat)
 		if err != nil || groupOf(data) != c.group {
 			continue
 		}
-		process = filepath.Dir(stat)
-		entries, err := os.ReadDir(filepath.Join(process, "fd"))
+		files := filepath.Join(filepath.Dir(stat), "fd")
+		entries, err := os.ReadDir(files)
 		if err != nil {
 			continue
 		}
 		for _, entry := range entries {
-			to, _ := os.Readlink(filepath.Join(process, "fd", entry.Name()))
+			to, _ := os.Readlink(filepath.Join(files, entry.Name()))
 			if inode, ok := strings.CutPrefix(to, "socket:["); ok {
 				sockets[strings.TrimSuffix(inode, "]")] = true
 			}
@@ -61,8 +61,8 @@ func (c *connections) look() {
 		return
 	}
 	var all []connection
-	for _, name := range []string{"tcp", "tcp6"} {
-		data, _ := os.ReadFile(filepath.Join(process, "net", name))
+	for _, table := range []string{"/proc/self/net/tcp", "/proc/self/net/tcp6"} { // the network is that of this process
+		data, _ := os.ReadFile(table)
 		all = append(all, connectionsOf(data, sockets)...)
 	}
 	c.add(all)

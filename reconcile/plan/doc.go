@@ -63,10 +63,12 @@
 // something else, such as the databases that it looks after, does so. [Planned], or the variable THERMOSTAT_PLANNED of
 // its environment, tells a program that it has to look only. The report names, on Linux, what it was connected to.
 //
-// With [Command].Isolated it is connected to nothing: on Linux the process runs in a network of its own, in which only
-// the fork answers, with an empty /var/run but for what a program in a pod finds there, the token and the certificate
-// of its service account. It reads and writes other files as before, and sees the other processes of the machine. That
-// needs a kernel that lets users make namespaces, as most do, and no other right.
+// With [Command].Isolated it has no network but one of its own, in which the fork answers and nothing else, on Linux.
+// /run and /var/run are empty but for what a program in a pod finds there, the token and the certificate of its service
+// account. The names of a cluster, such as kubernetes.default.svc, are not known. Sockets in other folders answer,
+// other files are there, and the machine's processes are seen: this is against accidents, and not against a program
+// that means harm. It needs a kernel that lets users make namespaces, and no other right; that of Ubuntu and the
+// profiles of most containers do not, and the error says what to allow.
 //
 // # The report
 //

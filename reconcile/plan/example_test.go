@@ -100,9 +100,9 @@ func ExampleFlag() {
 		panic(err)
 	}
 	err = planned(run)(context.Background(), cluster.Config()) // which program.Main does
-	var exit interface{ ExitStatus() int }
+	var exit interface{ ProgramStatus() int }
 	if errors.As(err, &exit) {
-		fmt.Println("\nexit status", exit.ExitStatus())
+		fmt.Println("\nexit status", exit.ProgramStatus())
 	}
 	// Output:
 	// on a fork: true

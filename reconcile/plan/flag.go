@@ -3,6 +3,7 @@ package plan
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 
@@ -19,8 +20,8 @@ import (
 //		program.Main("", planned(run))
 //	}
 //
-// The error of a plan has the method ExitStatus, by which program.Main ends the process: 2 if there are changes. See
-// [Report.ExitStatus].
+// The error of a plan has the method ProgramStatus, by which program.Main ends the process: 2 if there are changes. See
+// [Report.ExitStatus]. What the program prints itself on standard output stands before the report.
 //
 // A program that does not call Flag does not link this package, which is as large as package reconciletest.
 func Flag(flags interface {
@@ -28,12 +29,14 @@ func Flag(flags interface {
 }, o RunOptions) (planned func(Func) Func) {
 	var format string
 	flags.StringVar(&format, "plan", "", "say what this program would change in the cluster, as "+formats+
-		", and change nothing; the exit status is 2 if there is something")
+		", and change nothing there; the exit status is 2 if there is something")
 	return func(run Func) Func {
-		if format == "" {
-			return run
+		return func(ctx context.Context, cfg *rest.Config) error {
+			if format == "" { // now that the flags have been parsed
+				return run(ctx, cfg)
+			}
+			return byFlag(ctx, cfg, run, o, format)
 		}
-		return func(ctx context.Context, cfg *rest.Config) error { return byFlag(ctx, cfg, run, o, format) }
 	}
 }
 
@@ -56,6 +59,9 @@ func byFlag(ctx context.Context, cfg *rest.Config, run Func, o RunOptions, forma
 	case ctx.Err() != nil:
 		status = 1
 	}
+	if format != "text" && format != "markdown" {
+		fmt.Fprintln(os.Stderr, "plan:", report.Summary())
+	}
 	return &exitError{status, "plan: " + report.Summary()}
 }
 
@@ -65,5 +71,5 @@ type exitError struct {
 	text   string
 }
 
-func (e *exitError) Error() string   { return e.text }
-func (e *exitError) ExitStatus() int { return e.status }
+func (e *exitError) Error() string      { return e.text }
+func (e *exitError) ProgramStatus() int { return e.status }

@@ -28,12 +28,13 @@ func TestAProgramWithoutTheFlagRunsAsItIs(t *testing.T) {
 	goFlags, pFlags := flag.NewFlagSet("go", flag.ContinueOnError), pflag.NewFlagSet("p", pflag.ContinueOnError)
 	o := plan.RunOptions{Quiet: quiet}
 	goPlanned, pPlanned := plan.Flag(goFlags, o), plan.Flag(pFlags, o)
-	require.NoError(t, goPlanned(run)(t.Context(), w.link.Config()))
+	before := goPlanned(run) // the flags are parsed
+	require.NoError(t, before(t.Context(), w.link.Config()))
 	require.False(t, onFork)
 	require.NoError(t, errors.Join(goFlags.Parse([]string{"-plan=markdown"}), pFlags.Parse([]string{"--plan", "json"})))
-	for _, planned := range []func(plan.Func) plan.Func{goPlanned, pPlanned} {
+	for _, planned := range []plan.Func{goPlanned(run), pPlanned(run), before} {
 		onFork = false
-		require.NoError(t, planned(run)(t.Context(), w.link.Config()), "there are no changes")
+		require.NoError(t, planned(t.Context(), w.link.Config()), "there are no changes")
 		require.True(t, onFork)
 	}
 	failed := errors.New("failed")

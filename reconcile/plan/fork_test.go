@@ -546,16 +546,18 @@ func TestAHealthyWorldGoesOn(t *testing.T) {
 		plan.Healthy: {"update Deployment default/web restarts 2", "create Job default/migrate",
 			"create ConfigMap default/done"},
 	} {
-		w := newWorld(t, reconciletest.Options{})
-		w.rolledOut(2)
-		before := w.server.Version()
-		report, err := plan.Run(t.Context(), w.link.Config(), steps, plan.RunOptions{Quiet: quiet,
-			Options: plan.Options{World: world}})
-		require.NoError(t, err)
-		w.onlyRead(before)
-		require.Equal(t, want, verbs(report))
-		require.Empty(t, report.Refused)
-		require.Equal(t, world == plan.Healthy, len(report.Approximate) > 0)
+		t.Run(fmt.Sprint(world), func(t *testing.T) {
+			w := newWorld(t, reconciletest.Options{})
+			w.rolledOut(2)
+			before := w.server.Version()
+			report, err := plan.Run(t.Context(), w.link.Config(), steps, plan.RunOptions{Quiet: quiet,
+				Options: plan.Options{World: world}})
+			require.NoError(t, err)
+			w.onlyRead(before)
+			require.Equal(t, want, verbs(report))
+			require.Empty(t, report.Refused)
+			require.Equal(t, world == plan.Healthy, len(report.Approximate) > 0)
+		})
 	}
 }
 

@@ -35,28 +35,33 @@ const nodeLeases = "kube-node-lease"
 // asked is called before a request is served.
 func (f *freer) asked(ctx context.Context, req reconciletest.Request) error {
 	at := types.NamespacedName{Namespace: req.Namespace, Name: req.Name}
-	if req.Verb != "get" || req.Resource.GroupResource() != leases || req.Namespace == nodeLeases || f.isDone(at) {
+	asks := req.Verb == "get" && req.Resource.GroupResource() == leases && req.Namespace != nodeLeases
+	if !asks || f.isDone(at, false) {
 		return nil
 	}
 	c := f.client.CoordinationV1().Leases(req.Namespace)
 	lease, err := c.Get(ctx, req.Name, metav1.GetOptions{})
-	if err != nil {
-		return nil // the program gets that answer, too
+	switch {
+	case apierrors.IsNotFound(err): // and the program may make it
+		f.isDone(at, true)
+		return nil
+	case err != nil:
+		return nil // the program gets that answer, too, and asks again
 	}
 	now := metav1.NewMicroTime(time.Now().Truncate(time.Microsecond))
 	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = new(""), new(int32(1))
 	lease.Spec.AcquireTime, lease.Spec.RenewTime = &now, &now
-	if _, err = c.Update(ctx, lease, metav1.UpdateOptions{}); apierrors.IsConflict(err) {
-		return nil // another request of the program was first
+	if _, err = c.Update(ctx, lease, metav1.UpdateOptions{}); err != nil && !apierrors.IsConflict(err) {
+		return err
 	}
-	return err
+	f.isDone(at, true) // at a conflict another request of the program was first
+	return nil
 }
 
-// isDone reports whether the program has asked for a Lease before, which it may hold since then.
-func (f *freer) isDone(at types.NamespacedName) bool {
+// isDone reports whether a Lease has been freed, which the program may hold since then, or is now.
+func (f *freer) isDone(at types.NamespacedName, now bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	is := f.done[at]
-	f.done[at] = true
-	return is
+	f.done[at] = f.done[at] || now
+	return f.done[at]
 }

@@ -10,14 +10,16 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // A program that runs isolated is a child of this executable, which begins in namespaces of its own: of users, so that
-// no rights are needed; of mounts, in which /var/run is empty but for the files that a pod has; and of the network, in
-// which the one address that answers is the fork's. The child makes the socket that the fork listens on there, sends it
-// to its parent, and becomes the program.
+// no rights are needed; of mounts, in which /run and /var/run are empty but for the files that a pod has; and of the
+// network, in which the one address that answers is the fork's. The child makes the socket that the fork listens on
+// there, sends it to its parent, and becomes the program. All this is against accidents: it holds no program back that
+// wants out.
 
 // entering is the name that the child gets, by which it knows that it is one.
 const entering = "plan-isolated-program"
@@ -33,56 +35,71 @@ func init() {
 	if len(os.Args) < 2 || os.Args[0] != entering {
 		return
 	}
-	err := enter(os.Args[1], os.Args[2:]) // which returns only if it fails
-	fmt.Fprintln(os.Stderr, "plan:", err)
+	kind, err := unix.GetsockoptInt(parentSocket, unix.SOL_SOCKET, unix.SO_TYPE)
+	if err != nil || kind != unix.SOCK_SEQPACKET {
+		return // it has that name by chance
+	}
+	err = enter(os.Args[1], os.Args[2:])                             // which returns only if it fails
+	_ = unix.Sendmsg(parentSocket, []byte(err.Error()), nil, nil, 0) // or there is no parent
 	os.Exit(1)
 }
 
-// parentSocket is the file of the child that leads to its parent.
-const parentSocket = 3
+const (
+	// parentSocket is the file of the child that leads to its parent.
+	parentSocket = 3
+	// childTime is how long the child may take for each of its messages.
+	childTime = 10 * time.Second
+)
 
-// isolate lets a process begin in namespaces of its own. begun, which has to be called after its start, lets the fork
-// answer in them.
-func (s *Server) isolate(c *exec.Cmd) (begun func(failed error) error, err error) {
+// startIsolated starts a process in namespaces of its own, in which the fork answers.
+func (s *Server) startIsolated(c *exec.Cmd) error {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	told, err := json.Marshal(apart{s.address().String(), s.dir, c.Path})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	ours, theirs := os.NewFile(uintptr(pair[0]), "parent"), os.NewFile(uintptr(pair[1]), "child")
+	defer ours.Close()
 	c.Path, c.Args = self, append([]string{entering, string(told)}, c.Args...)
 	c.ExtraFiles = []*os.File{theirs}
 	c.SysProcAttr.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWNET
 	c.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}}
 	c.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}}
 	c.SysProcAttr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN} // in the namespaces alone
-	return func(failed error) error {
-		theirs.Close()
-		defer ours.Close()
-		if failed == nil {
-			failed = s.adopt(ours)
-		}
-		return failed
-	}, nil
+	err = c.Start()
+	theirs.Close()
+	if err != nil {
+		return mayNot(err)
+	}
+	if err := s.adopt(ours); err != nil {
+		kill(c)
+		_ = c.Wait() // it was killed
+		return err
+	}
+	return nil
 }
 
-// adopt serves the fork at the socket that the child sends.
+// adopt serves the fork at the socket that the child sends, and waits until the child has become the program.
 func (s *Server) adopt(from *os.File) error {
+	limit := unix.NsecToTimeval(childTime.Nanoseconds())
+	if err := unix.SetsockoptTimeval(int(from.Fd()), unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit); err != nil {
+		return err
+	}
 	message, rights := make([]byte, 1<<12), make([]byte, unix.CmsgSpace(4))
 	n, with, _, _, err := unix.Recvmsg(int(from.Fd()), message, rights, unix.MSG_CMSG_CLOEXEC)
 	if err != nil {
-		return err
+		return fmt.Errorf("the child does not get ready: %w", err)
 	}
 	controls, err := unix.ParseSocketControlMessage(rights[:with])
 	if err != nil || len(controls) != 1 {
-		return errors.Join(errors.New("the child has not got there: "+string(message[:n])), err)
+		return errors.Join(errors.New(string(message[:n])), err)
 	}
 	sockets, err := unix.ParseUnixRights(&controls[0])
 	if err != nil || len(sockets) != 1 {
@@ -95,7 +112,11 @@ func (s *Server) adopt(from *os.File) error {
 		return err
 	}
 	s.group.Go("HTTPS, isolated", func() { _ = s.http.ServeTLS(listener, "", "") }) // which says that it was closed
-	return nil
+	n, _, _, _, err = unix.Recvmsg(int(from.Fd()), message, nil, 0)
+	if n > 0 { // the program cannot be executed; its start closes the socket
+		return errors.New(string(message[:n]))
+	}
+	return err
 }
 
 // endWithThis lets the kernel end a process when the thread ends that has started it.
@@ -105,13 +126,11 @@ func endWithThis(c *exec.Cmd) { c.SysProcAttr.Pdeathsig = syscall.SIGKILL }
 func enter(told string, args []string) error {
 	unix.CloseOnExec(parentSocket)
 	var a apart
-	err := json.Unmarshal([]byte(told), &a)
-	if err == nil {
-		err = a.prepare()
-	}
-	if err != nil {
-		_ = unix.Sendmsg(parentSocket, []byte(err.Error()), nil, nil, 0) // or there is no parent
+	if err := json.Unmarshal([]byte(told), &a); err != nil {
 		return err
+	}
+	if err := a.prepare(); err != nil {
+		return mayNot(err)
 	}
 	if err := renounce(); err != nil {
 		return err
@@ -128,6 +147,9 @@ func renounce() error {
 				return err
 			}
 		}
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
 	}
 	header, sets := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}
 	if err := unix.Capget(&header, &sets[0]); err != nil {
@@ -157,22 +179,29 @@ func (a apart) prepare() error {
 	return unix.Sendmsg(parentSocket, []byte("ready"), unix.UnixRights(int(file.Fd())), nil, 0)
 }
 
-// mount hides /var/run, which has the sockets of other programs and perhaps the token of a pod, and puts in it what a
-// program in a pod finds there.
+// mount hides /run and /var/run, which have the sockets of other programs and perhaps the token of a pod, and puts in
+// the latter what a program in a pod finds there.
 func (a apart) mount() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return err
-	}
-	run, err := filepath.EvalSymlinks("/var/run")
-	if err != nil {
 		return err
 	}
 	dir, err := unix.Open(a.Dir, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
-	if err := unix.Mount("tmpfs", run, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"); err != nil {
-		return err
+	hidden := map[string]bool{}
+	for _, name := range []string{"/run", "/var/run"} { // most often one leads to the other
+		at, err := filepath.EvalSymlinks(name)
+		switch {
+		case err != nil && name == "/run" || hidden[at]:
+			continue
+		case err != nil: // what is made there would be on the disk of the machine
+			return err
+		}
+		hidden[at] = true
+		if err := unix.Mount("tmpfs", at, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"); err != nil {
+			return err
+		}
 	}
 	if _, err := os.Stat(a.Dir); os.IsNotExist(err) { // it is hidden, too
 		err := os.MkdirAll(a.Dir, 0o700)
@@ -204,10 +233,15 @@ func raiseLoopback() error {
 	return unix.IoctlIfreq(socket, unix.SIOCSIFFLAGS, loopback)
 }
 
-// notIsolated says what to do where the namespaces cannot be made.
-func notIsolated(err error) error {
-	return fmt.Errorf("plan: the program cannot run isolated, since this process may not make namespaces: %w. Allow "+
-		"it (the settings user.max_user_namespaces and, where they exist, kernel.unprivileged_userns_clone=1 and "+
-		"kernel.apparmor_restrict_unprivileged_userns=0; in a container, a seccomp profile that lets unshare and "+
-		"mount pass), or run the program without isolation", err)
+// mayNot says what to do where the namespaces cannot be made. Other errors it leaves alone.
+func mayNot(err error) error {
+	for _, one := range []error{unix.EPERM, unix.EACCES, unix.ENOSPC, unix.EINVAL, unix.ENOSYS} {
+		if errors.Is(err, one) {
+			return fmt.Errorf("this process may not make namespaces: %w. Allow it (the settings "+
+				"user.max_user_namespaces and, where they exist, kernel.unprivileged_userns_clone=1 and "+
+				"kernel.apparmor_restrict_unprivileged_userns=0; in a container, a seccomp profile that lets unshare "+
+				"and mount pass), or run the program without isolation", err)
+		}
+	}
+	return err
 }

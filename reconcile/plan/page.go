@@ -7,6 +7,7 @@ import (
 	"html/template"
 	"io"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -15,7 +16,7 @@ var pageFiles embed.FS
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"count": count, "printable": printable, "value": pageValue, "stamp": stamp,
-	"none": func(v any) bool { return v == nil },
+	"none": func(v any) bool { return v == nil }, "whole": printableLines,
 }).ParseFS(pageFiles, "page/*.html"))
 
 // longestOnPage is how many characters of a value a page has.
@@ -91,6 +92,15 @@ func pageValue(v any) (string, error) {
 		s = string(runes[:longestOnPage]) + "..."
 	}
 	return s, nil
+}
+
+// printableLines is printable for a text that may have several lines.
+func printableLines(s string) string {
+	lines := strings.Split(s, "\n")
+	for i, l := range lines {
+		lines[i] = printable(strings.ReplaceAll(l, "\t", "    "))
+	}
+	return strings.Join(lines, "\n")
 }
 
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }

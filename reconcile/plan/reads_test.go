@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -92,6 +93,35 @@ func TestARefusedListIsNotAskedForAgain(t *testing.T) {
 	require.Len(t, report.Changes, 20)
 	require.Len(t, report.Missing, 1)
 	require.Equal(t, 1, w.asked("list", "namespaces"))
+}
+
+// TestALeaseIsFreeAlsoAfterAFailure has a cluster that does not show its Leases at first.
+func TestALeaseIsFreeAlsoAfterAFailure(t *testing.T) {
+	w := newWorld(t, reconciletest.Options{})
+	_, err := w.clients().CoordinationV1().Leases("default").Create(t.Context(), &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: new("another")}},
+		metav1.CreateOptions{})
+	require.NoError(t, err)
+	var broken atomic.Bool
+	broken.Store(true)
+	w.link.Inject(func(r reconciletest.Request) reconciletest.Fault {
+		if r.Resource.Resource == "leases" && broken.Load() {
+			return reconciletest.AnswerWith(apierrors.NewServiceUnavailable("not now"))
+		}
+		return nil
+	})
+	w.plan(func(ctx context.Context, c kubernetes.Interface) error {
+		_, err := c.CoordinationV1().Leases("default").Get(ctx, "mine", metav1.GetOptions{})
+		if err == nil {
+			return fmt.Errorf("it is shown")
+		}
+		broken.Store(false)
+		mine, err := c.CoordinationV1().Leases("default").Get(ctx, "mine", metav1.GetOptions{})
+		if err == nil && *mine.Spec.HolderIdentity != "" {
+			err = fmt.Errorf("it is held by %s", *mine.Spec.HolderIdentity)
+		}
+		return err
+	})
 }
 
 // TestALeaseThatIsListedIsAsItIs has a program that looks at Leases to see who lives, and takes one itself.

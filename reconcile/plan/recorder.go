@@ -482,12 +482,12 @@ func (one *recorded) change(orphaned reconciletest.Object) (Change, error) {
 
 // changesCustomPods reports whether the change is one of a pod template in a custom resource.
 func (one *recorded) changesCustomPods() (bool, error) {
-	if _, custom := one.old.(*unstructured.Unstructured); !custom || one.verb != "update" {
+	if _, custom := one.old.(*unstructured.Unstructured); !custom || one.verb != "update" || one.status {
 		return false, nil
 	}
 	was, err1 := treeOf(one.old)
 	is, err2 := treeOf(one.now)
-	return changesPods(was, is), errors.Join(err1, err2)
+	return changesPods(was["spec"], is["spec"]), errors.Join(err1, err2) // the object itself is no template
 }
 
 func objectOf(r schema.GroupVersionResource, o reconciletest.Object) Object {

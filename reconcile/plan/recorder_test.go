@@ -189,3 +189,23 @@ func TestChangedNamesElementsByTheirKeys(t *testing.T) {
 		require.Equal(t, test.want, got, name)
 	}
 }
+
+func TestATemplateIsFoundAnywhere(t *testing.T) {
+	pods := func(image string) map[string]any {
+		return map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"image": image}}}}
+	}
+	for name, test := range map[string]struct {
+		was, is map[string]any
+		want    bool
+	}{
+		"same":     {map[string]any{"a": pods("1")}, map[string]any{"a": pods("1"), "b": "c"}, false},
+		"image":    {map[string]any{"a": pods("1")}, map[string]any{"a": pods("2")}, true},
+		"below":    {map[string]any{"a": map[string]any{"b": pods("1")}}, map[string]any{"a": map[string]any{}}, true},
+		"added":    {nil, map[string]any{"a": pods("1")}, true},
+		"list":     {map[string]any{"a": []any{pods("1")}}, map[string]any{"a": []any{pods("1"), pods("2")}}, true},
+		"no pods":  {map[string]any{"a": map[string]any{"spec": "b"}}, map[string]any{}, false},
+		"the spec": {pods("1")["spec"].(map[string]any), pods("2")["spec"].(map[string]any), false},
+	} {
+		require.Equal(t, test.want, changesPods(test.was, test.is), name)
+	}
+}

@@ -31,7 +31,8 @@ type Report struct {
 	// Unserved are resources that the program asked for and that the cluster does not have.
 	Unserved []string `json:"unserved,omitempty"`
 	// Elsewhere are addresses other than the fork's that a process was connected to by TCP. What it did there is not
-	// known. Connections are looked for ten times a second, on Linux only, and short ones are missed.
+	// known. Connections of the process and those that it starts are looked for some times a second, on Linux only,
+	// unless it is isolated, and short ones are missed.
 	Elsewhere []string `json:"elsewhere,omitempty"`
 	// Events is how many Events the program has recorded. They, and its Lease, are no changes.
 	Events int `json:"events,omitempty"`
@@ -41,8 +42,8 @@ type Report struct {
 	// Anyway are the changes that the other report has as well, and NoLonger those that it alone has.
 	Anyway   []Change `json:"anyway,omitempty"`
 	NoLonger []Change `json:"noLonger,omitempty"`
-	// Other is the other report's Doubt: if it does not have all, what it lacks seems to be new here.
-	Other string `json:"other,omitempty"`
+	// OtherDoubt is the other report's Doubt: if it does not have all, what it lacks seems to be new here.
+	OtherDoubt string `json:"otherDoubt,omitempty"`
 }
 
 // Change is what was written to an object in one wave.
@@ -150,7 +151,7 @@ func (r Right) compare(other Right) int {
 // change anyway.
 func (r *Report) Without(other *Report) (*Report, error) {
 	rest := *r
-	rest.Changes, rest.Anyway, rest.NoLonger, rest.Other = nil, nil, nil, other.Doubt()
+	rest.Changes, rest.Anyway, rest.NoLonger, rest.OtherDoubt = nil, nil, nil, other.Doubt()
 	ours, err := identities(r.Changes)
 	if err != nil {
 		return nil, err
@@ -159,15 +160,16 @@ func (r *Report) Without(other *Report) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	known, left := theirs.count(), ours.count()
 	for i, c := range r.Changes {
-		if theirs.has[ours.of[i]] {
+		if known[ours[i]]--; known[ours[i]] >= 0 {
 			rest.Anyway = append(rest.Anyway, c)
 		} else {
 			rest.Changes = append(rest.Changes, c)
 		}
 	}
 	for i, c := range other.Changes {
-		if !ours.has[theirs.of[i]] {
+		if left[theirs[i]]--; left[theirs[i]] < 0 {
 			rest.NoLonger = append(rest.NoLonger, c)
 		}
 	}
@@ -175,39 +177,59 @@ func (r *Report) Without(other *Report) (*Report, error) {
 }
 
 // identified are changes by what is the same in two reports of the same change.
-type identified struct {
-	of  []string // each change
-	has map[string]bool
+type identified []string
+
+func (all identified) count() map[string]int {
+	n := make(map[string]int, len(all))
+	for _, is := range all {
+		n[is]++
+	}
+	return n
 }
 
 func identities(all []Change) (found identified, err error) {
-	found.has = map[string]bool{}
-	generated := map[string]string{}
+	generated := map[Object]string{}
 	for _, c := range all {
 		for _, f := range c.Fields {
 			if f.Path == "metadata.generateName" && c.Verb == "create" {
-				generated[c.Object.Name] = fmt.Sprint(f.New, "*")
+				generated[c.Object] = fmt.Sprint(f.New, "*")
 			}
 		}
-		c.Object.Name = cmp.Or(generated[c.Object.Name], c.Object.Name)
+		c.Object.Name = cmp.Or(generated[c.Object], c.Object.Name)
 		is, err := c.identity()
 		if err != nil {
-			return found, err
+			return nil, err
 		}
-		found.of, found.has[is] = append(found.of, is), true
+		found = append(found, is)
 	}
 	return found, nil
 }
 
-// identity leaves out what the fork has drawn at random, but for names.
+// identity leaves out what the fork has drawn at random, but for names, and times.
 func (c Change) identity() (string, error) {
 	c.Wave, c.By, c.Writes = 0, "", 0
-	c.Fields = slices.DeleteFunc(slices.Clone(c.Fields), func(f Field) bool {
-		return strings.HasPrefix(f.Path, "spec.clusterIP") ||
-			strings.HasPrefix(f.Path, "metadata.ownerReferences") && strings.HasSuffix(f.Path, ".uid")
-	})
+	fields := c.Fields
+	c.Fields = nil
+	for _, f := range fields {
+		if strings.HasPrefix(f.Path, "spec.clusterIP") ||
+			strings.HasPrefix(f.Path, "metadata.ownerReferences") && strings.HasSuffix(f.Path, ".uid") {
+			continue
+		}
+		f.Old, f.New = timeless(f.Old), timeless(f.New)
+		c.Fields = append(c.Fields, f)
+	}
 	data, err := json.Marshal(c)
 	return string(data), err
+}
+
+// timeless returns a value, or a word in its place if it is a time: two runs are not at the same one.
+func timeless(v any) any {
+	if s, ok := v.(string); ok {
+		if _, err := time.Parse(time.RFC3339, s); err == nil {
+			return "a time"
+		}
+	}
+	return v
 }
 
 // Pods returns how many pods the changes end or replace at once. A pod that two waves replace counts twice.
@@ -248,11 +270,12 @@ func (r *Report) Doubt() string {
 	return ""
 }
 
-// ExitStatus is the one of a program that has made the report: 0 if nothing would be changed, 2 if something would, and
-// 1 if nothing would as far as the report knows, and there is a doubt.
+// ExitStatus is the one of a program that has made the report: 0 if nothing would be changed, 2 if something would or,
+// for a comparison, the other report has changes that this one has not, and 1 if nothing would as far as the report
+// knows, and there is a doubt.
 func (r *Report) ExitStatus() int {
 	switch {
-	case len(r.Changes) > 0:
+	case len(r.Changes)+len(r.NoLonger) > 0:
 		return 2
 	case r.Doubt() != "":
 		return 1

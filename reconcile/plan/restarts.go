@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -135,24 +136,28 @@ func ofDaemonSet(was, now *appsv1.DaemonSet, why []string) *Restarts {
 	return r
 }
 
-// changesPods reports whether a pod template is another one, anywhere in two states of an object.
+// changesPods reports whether a pod template is another one, anywhere below a value. One that was not there before is
+// as well: pods may have been made of a default.
 func changesPods(old, now any) bool {
+	if isTemplate(old) || isTemplate(now) {
+		return !reflect.DeepEqual(old, now)
+	}
 	was, ok1 := mapOf(old)
 	is, ok2 := mapOf(now)
 	if ok1 && ok2 {
-		if isTemplate(was) && isTemplate(is) {
-			return !reflect.DeepEqual(old, now)
-		}
-		for name := range was {
-			if changesPods(was[name], is[name]) {
-				return true
-			}
-		}
-		return false
+		differs := func(name string) bool { return changesPods(was[name], is[name]) }
+		return slices.ContainsFunc(slices.Collect(maps.Keys(was)), differs) ||
+			slices.ContainsFunc(slices.Collect(maps.Keys(is)), differs)
 	}
 	before, after := sliceOf(old), sliceOf(now)
-	for i := range min(len(before), len(after)) {
-		if changesPods(before[i], after[i]) {
+	at := func(l []any, i int) any {
+		if i < len(l) {
+			return l[i]
+		}
+		return nil
+	}
+	for i := range max(len(before), len(after)) {
+		if changesPods(at(before, i), at(after, i)) {
 			return true
 		}
 	}
@@ -160,9 +165,10 @@ func changesPods(old, now any) bool {
 }
 
 // isTemplate reports whether a value looks like a pod template: it has a spec with containers.
-func isTemplate(v map[string]any) bool {
-	spec, ok := v["spec"].(map[string]any)
-	return ok && len(sliceOf(spec["containers"])) > 0
+func isTemplate(v any) bool {
+	m, _ := v.(map[string]any)
+	spec, _ := m["spec"].(map[string]any)
+	return len(sliceOf(spec["containers"])) > 0
 }
 
 // fewer says which pods end since less of them are wanted.

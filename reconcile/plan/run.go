@@ -57,14 +57,19 @@ func Run(ctx context.Context, base *rest.Config, run Func, o RunOptions) (report
 
 type plannedKey struct{}
 
-// plannedVariable is in the environment of a process that runs on a fork.
+// plannedVariable is in the environment of a process that runs on a fork. Its value is the path of the kubeconfig,
+// which goes with the fork: one that is left over says nothing.
 const plannedVariable = "THERMOSTAT_PLANNED"
 
 // Planned reports whether a program runs on a fork: by its context, or one that was made from it, or as a process, by
 // the variable THERMOSTAT_PLANNED of its environment. A program that acts on something else than the cluster, such as
 // the databases that it looks after, then has to look only.
 func Planned(ctx context.Context) bool {
-	return ctx.Value(plannedKey{}) != nil || os.Getenv(plannedVariable) != ""
+	if ctx.Value(plannedKey{}) != nil {
+		return true
+	}
+	_, err := os.Stat(os.Getenv(plannedVariable))
+	return err == nil
 }
 
 // settle waits for a program that runs as long as running does, and returns the report once stop has ended it.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strings"
 	"unicode"
 
@@ -38,7 +39,8 @@ const formats = "text, markdown, html or json"
 
 func takesColours(w io.Writer) bool {
 	file, ok := w.(*os.File)
-	return ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(file.Fd()))
+	return ok && runtime.GOOS != "windows" && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" &&
+		term.IsTerminal(int(file.Fd()))
 }
 
 // WriteText writes the report as text without colours.
@@ -134,7 +136,7 @@ func printable(s string) string {
 func escaped(s string) string {
 	var b strings.Builder
 	for _, r := range s {
-		if strings.ContainsRune("\\`*_{}[]<>#|!~", r) {
+		if strings.ContainsRune("\\`*_{}[]<>#|!~$&", r) {
 			b.WriteByte('\\')
 		}
 		b.WriteRune(r)
@@ -211,8 +213,11 @@ func (r *Report) summary() line {
 	if doubt := r.Doubt(); doubt != "" {
 		l = l.add(plain, "; ").add(edited, doubt).add(plain, ", so there may be more")
 	}
-	if r.Other != "" {
-		l = l.add(plain, "; of the other report: ").add(edited, r.Other)
+	if n := len(r.NoLonger); n > 0 {
+		l = l.add(plain, fmt.Sprintf("; %s of the other report no longer", count(n, "change")))
+	}
+	if r.OtherDoubt != "" {
+		l = l.add(plain, "; of the other report: ").add(edited, r.OtherDoubt)
 	}
 	if len(r.Approximate) > 0 {
 		l = l.add(plain, "; approximate, see below")

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -38,7 +37,7 @@ func sample() *Report {
 		Elsewhere:   []string{"10.0.0.1:443"},
 		Anyway:      []Change{{Wave: 1, Verb: "create", Object: object("ConfigMap", "anyway")}},
 		NoLonger:    []Change{{Wave: 1, Verb: "delete", Object: object("Pod", "spared"), Restarts: &Restarts{Pods: 1}}},
-		Other:       "the program had not settled",
+		OtherDoubt:  "the program had not settled",
 	}
 }
 
@@ -82,23 +81,6 @@ func TestTextInColoursIsTheSameText(t *testing.T) {
 	require.NotContains(t, coloured.String(), "\x1b[1;31m0")
 }
 
-func TestColoursAreForTerminals(t *testing.T) {
-	t.Setenv("TERM", "xterm")
-	t.Setenv("NO_COLOR", "")
-	file, err := os.Create(t.TempDir() + "/file")
-	require.NoError(t, err)
-	defer file.Close()
-	require.False(t, takesColours(file))
-	require.False(t, takesColours(&bytes.Buffer{}))
-	terminal := openTerminal(t)
-	require.True(t, takesColours(terminal))
-	t.Setenv("TERM", "dumb")
-	require.False(t, takesColours(terminal))
-	t.Setenv("TERM", "xterm")
-	t.Setenv("NO_COLOR", "1")
-	require.False(t, takesColours(terminal))
-}
-
 // TestThePageShowsStrangeTextsAsTheyAre has markup, control characters and a name that turns text around in each place
 // that others fill.
 func TestThePageShowsStrangeTextsAsTheyAre(t *testing.T) {
@@ -114,7 +96,7 @@ func TestThePageShowsStrangeTextsAsTheyAre(t *testing.T) {
 	r.Refused[0].Message, r.Refused[0].Object.Name = strange, strange
 	r.HotLoops[0].Fields, r.Approximate[0].Why = []string{strange}, strange
 	r.Missing[0].Namespace, r.Unserved[0], r.Elsewhere[0] = strange, strange, strange
-	r.Anyway, r.NoLonger, r.Other = r.Changes, r.Changes, strange
+	r.Anyway, r.NoLonger, r.OtherDoubt = r.Changes, r.Changes, strange
 	var b bytes.Buffer
 	require.NoError(t, r.WritePage(&b))
 	require.NotContains(t, b.String(), "<script")
@@ -146,10 +128,12 @@ func TestAComparisonSaysWhatComesAnyway(t *testing.T) {
 	ip := func(ip string) Field { return Field{Path: "spec.clusterIP", New: ip} }
 	owner := func(uid string) Field { return Field{Path: "metadata.ownerReferences[x].uid", New: uid} }
 	generated := Field{Path: "metadata.generateName", New: "web-"}
-	now := &Report{Changes: []Change{change(1, "both", ip("10.0.0.1"), owner("u1")), change(1, "old"),
+	at := func(at string) Field { return Field{Path: "status.at", Old: at, New: at} }
+	now := &Report{Changes: []Change{change(1, "both", ip("10.0.0.1"), owner("u1"),
+		at("2026-11-26T05:36:49Z")), change(1, "old"),
 		change(1, "web-x7x", generated)}}
 	next := &Report{Settled: true, Changes: []Change{change(1, "new"), change(2, "web-c5d", generated),
-		change(2, "both", ip("10.0.0.2"), owner("u2"))}}
+		change(2, "both", ip("10.0.0.2"), owner("u2"), at("2026-11-26T05:36:58Z")), change(2, "web-d6f", generated)}}
 	names := func(all []Change) string {
 		var names []string
 		for _, c := range all {
@@ -159,10 +143,11 @@ func TestAComparisonSaysWhatComesAnyway(t *testing.T) {
 	}
 	diff, err := next.Without(now)
 	require.NoError(t, err)
-	require.Equal(t, "[new]", names(diff.Changes))
+	require.Equal(t, "[new web-d6f]", names(diff.Changes), "one more with a name that is generated")
 	require.Equal(t, "[web-c5d both]", names(diff.Anyway))
 	require.Equal(t, "[old]", names(diff.NoLonger))
-	require.Equal(t, "the program had not settled", diff.Other, "what it lacks seems to be new")
+	require.Contains(t, diff.Summary(), "1 change of the other report no longer")
+	require.Equal(t, "the program had not settled", diff.OtherDoubt, "what it lacks seems to be new")
 	require.Empty(t, next.Anyway, "the report itself stays")
 }
 
@@ -171,4 +156,5 @@ func TestTheExitStatusOfAReport(t *testing.T) {
 	require.Equal(t, 1, (&Report{}).ExitStatus())
 	require.Equal(t, 1, (&Report{Settled: true, Elsewhere: []string{"10.0.0.1:443"}}).ExitStatus())
 	require.Equal(t, 2, sample().ExitStatus())
+	require.Equal(t, 2, (&Report{Settled: true, NoLonger: []Change{{}}}).ExitStatus())
 }

@@ -34,8 +34,8 @@ import (
 // ctx ends at the first SIGINT or SIGTERM. An error of run that says only so, because it wraps nothing but the cause of
 // ctx, is no failure: the process was told to stop before it had started. A second signal ends the process at once.
 //
-// An error with a method ExitStatus() int, such as that of a plan by a flag ([plan.Flag]), ends the process with that
-// status, and is not logged.
+// An error with a method ProgramStatus() int, such as that of a plan by a flag ([plan.Flag]), ends the process with
+// that status, and is not logged.
 //
 // kubeconfig is the path of a file. Empty: the files that $KUBECONFIG names or else ~/.kube/config, and in a pod
 // without these its service account. run gets the configuration as it is; the clients of controllers are made from what
@@ -55,12 +55,12 @@ func Main(kubeconfig string, run func(ctx context.Context, cfg *rest.Config) err
 
 // statusOf returns the exit status for the error of a program, which it logs.
 func statusOf(ctx context.Context, err error) int {
-	var exit interface{ ExitStatus() int }
+	var exit interface{ ProgramStatus() int }
 	switch {
 	case err == nil:
 		return 0
 	case errors.As(err, &exit):
-		return exit.ExitStatus()
+		return exit.ProgramStatus()
 	}
 	klog.FromContext(ctx).Error(err, "The program ends")
 	return 1

@@ -59,8 +59,8 @@ func TestToldToStop(t *testing.T) {
 // An error may name the exit status itself.
 type exit int
 
-func (exit) Error() string     { return "there are changes" }
-func (e exit) ExitStatus() int { return int(e) }
+func (exit) Error() string        { return "there are changes" }
+func (e exit) ProgramStatus() int { return int(e) }
 
 func TestTheExitStatus(t *testing.T) {
 	require.Equal(t, 0, statusOf(t.Context(), nil))

@@ -137,8 +137,9 @@ func (c *call) judgeSubresource(scale *Resource) error {
 		(c.Verb == "get" || c.Verb == "update" || c.Verb == "patch"):
 		c.parent, c.resource = c.resource, scale
 	case c.Subresource == "binding" && c.Resource == pods && c.Verb == "create":
-	case c.Subresource == "scale" && !c.resource.scalable() && c.resource.inexact != "" && c.resource.schema == nil:
-		return notModelled("the scale of %s, which the cluster may have", c.Resource.Resource) // of a fork
+	case c.Subresource == "scale" && c.resource.inexact != "" && c.resource.schema == nil &&
+		(c.resource.custom() || c.resource.Kind == "ReplicationController"): // of a fork
+		return notModelled("the scale of %s, which the cluster may have", c.Resource.Resource)
 	case c.Subresource == "scale" && !c.resource.scalable() && c.resource.custom():
 		return c.notFound()
 	case c.Subresource == "scale" && !c.resource.scalable():

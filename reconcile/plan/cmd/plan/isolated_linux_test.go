@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -44,6 +45,9 @@ func lookAround() error {
 	if _, err := http.Get(server.URL); err != nil {
 		return fmt.Errorf("its own server does not answer: %w", err)
 	}
+	if os.Getenv("HTTPS_PROXY")+os.Getenv("SSH_AUTH_SOCK") != "" {
+		return errors.New("its environment leads out")
+	}
 	if entries, err := os.ReadDir("/var/run"); err != nil || len(entries) != 1 {
 		return fmt.Errorf("/var/run has %v: %w", entries, err)
 	}
@@ -54,10 +58,11 @@ func lookAround() error {
 	return nil
 }
 
-// mayIsolate reports whether the kernel lets this process make the namespaces, as the command unshare does.
+// mayIsolate reports whether the kernel lets this process make the namespaces, and mount in them.
 func mayIsolate() bool {
-	c := exec.Command("true")
-	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}
+	c := exec.Command("mount", "-t", "tmpfs", "none", "/tmp")
+	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET,
+		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}}
 	return c.Run() == nil
 }
 
@@ -68,12 +73,15 @@ func TestAnIsolatedProgramFindsNothingButTheFork(t *testing.T) {
 	defer other.Close()
 	t.Setenv(elsewhere, other.Listener.Addr().String())
 	t.Setenv(asProgram, "looks around")
+	t.Setenv("HTTPS_PROXY", "http://10.0.0.1:3128")
+	t.Setenv("SSH_AUTH_SOCK", "/tmp/agent")
 	written := server.Version()
 	var out, errOut bytes.Buffer
 	code, err := run(t.Context(), []string{"-kubeconfig", cluster, "-isolated", "-quiet", "500ms", "--", os.Args[0]},
 		&out, &errOut)
-	if !mayIsolate() {
-		require.ErrorContains(t, err, "user.max_user_namespaces")
+	if err != nil && strings.Contains(err.Error(), "may not make namespaces") {
+		require.False(t, mayIsolate(), err)
+		require.ErrorContains(t, err, "user.max_user_namespaces", "it says what to do")
 		return
 	}
 	require.NoError(t, err, errOut.String())
@@ -82,8 +90,12 @@ func TestAnIsolatedProgramFindsNothingButTheFork(t *testing.T) {
 	require.Contains(t, errOut.String(), fmt.Sprint("user ", os.Getuid()))
 	require.Equal(t, written, server.Version())
 
-	_, err = run(t.Context(), []string{"-kubeconfig", cluster, "-isolated", "--", "/no/such/program"}, &out, &errOut)
-	require.ErrorContains(t, err, "no such file")
+	noProgram := filepath.Join(t.TempDir(), "program")
+	for program, why := range map[string]string{"/no/such/program": "no such file", noProgram: "exec format error"} {
+		require.NoError(t, os.WriteFile(noProgram, []byte("no program"), 0o755))
+		_, err = run(t.Context(), []string{"-kubeconfig", cluster, "-isolated", "--", program}, &out, &errOut)
+		require.ErrorContains(t, err, why)
+	}
 }
 
 func TestWhatAProgramWasConnectedToIsNamed(t *testing.T) {
