@@ -21,7 +21,7 @@ type freer struct {
 	client kubernetes.Interface // past the recorder
 
 	mu   sync.Mutex
-	done map[types.NamespacedName]bool // guarded by mu
+	done map[types.NamespacedName]bool // guarded by mu: those that the program may hold since then
 }
 
 func newFreer(fork *rest.Config) (*freer, error) {
@@ -35,15 +35,19 @@ const nodeLeases = "kube-node-lease"
 // asked is called before a request is served.
 func (f *freer) asked(ctx context.Context, req reconciletest.Request) error {
 	at := types.NamespacedName{Namespace: req.Namespace, Name: req.Name}
-	asks := req.Verb == "get" && req.Resource.GroupResource() == leases && req.Namespace != nodeLeases
-	if !asks || f.isDone(at, false) {
+	if req.Verb != "get" || req.Resource.GroupResource() != leases || req.Namespace == nodeLeases {
+		return nil
+	}
+	f.mu.Lock() // until it is free: a second request would take it from the program
+	defer f.mu.Unlock()
+	if f.done[at] {
 		return nil
 	}
 	c := f.client.CoordinationV1().Leases(req.Namespace)
 	lease, err := c.Get(ctx, req.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err): // and the program may make it
-		f.isDone(at, true)
+		f.done[at] = true
 		return nil
 	case err != nil:
 		return nil // the program gets that answer, too, and asks again
@@ -54,14 +58,6 @@ func (f *freer) asked(ctx context.Context, req reconciletest.Request) error {
 	if _, err = c.Update(ctx, lease, metav1.UpdateOptions{}); err != nil && !apierrors.IsConflict(err) {
 		return err
 	}
-	f.isDone(at, true) // at a conflict another request of the program was first
+	f.done[at] = true // at a conflict the program itself has written it
 	return nil
-}
-
-// isDone reports whether a Lease has been freed, which the program may hold since then, or is now.
-func (f *freer) isDone(at types.NamespacedName, now bool) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.done[at] = f.done[at] || now
-	return f.done[at]
 }

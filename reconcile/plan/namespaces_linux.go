@@ -93,7 +93,7 @@ func (s *Server) adopt(from *os.File) error {
 		return err
 	}
 	message, rights := make([]byte, 1<<12), make([]byte, unix.CmsgSpace(4))
-	n, with, _, _, err := unix.Recvmsg(int(from.Fd()), message, rights, unix.MSG_CMSG_CLOEXEC)
+	n, with, err := receive(from, message, rights)
 	if err != nil {
 		return fmt.Errorf("the child does not get ready: %w", err)
 	}
@@ -112,11 +112,21 @@ func (s *Server) adopt(from *os.File) error {
 		return err
 	}
 	s.group.Go("HTTPS, isolated", func() { _ = s.http.ServeTLS(listener, "", "") }) // which says that it was closed
-	n, _, _, _, err = unix.Recvmsg(int(from.Fd()), message, nil, 0)
+	n, _, err = receive(from, message, nil)
 	if n > 0 { // the program cannot be executed; its start closes the socket
 		return errors.New(string(message[:n]))
 	}
 	return err
+}
+
+// receive gets a message of the child. A call that has a limit of time is not repeated by itself after a signal.
+func receive(from *os.File, message, rights []byte) (n, with int, err error) {
+	for {
+		n, with, _, _, err = unix.Recvmsg(int(from.Fd()), message, rights, unix.MSG_CMSG_CLOEXEC)
+		if err != unix.EINTR {
+			return n, with, err
+		}
+	}
 }
 
 // endWithThis lets the kernel end a process when the thread ends that has started it.

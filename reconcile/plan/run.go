@@ -57,8 +57,8 @@ func Run(ctx context.Context, base *rest.Config, run Func, o RunOptions) (report
 
 type plannedKey struct{}
 
-// plannedVariable is in the environment of a process that runs on a fork. Its value is the path of the kubeconfig,
-// which goes with the fork: one that is left over says nothing.
+// plannedVariable is in the environment of a process that runs on a fork. Its value is that of KUBECONFIG: one that is
+// left over elsewhere says nothing.
 const plannedVariable = "THERMOSTAT_PLANNED"
 
 // Planned reports whether a program runs on a fork: by its context, or one that was made from it, or as a process, by
@@ -68,8 +68,8 @@ func Planned(ctx context.Context) bool {
 	if ctx.Value(plannedKey{}) != nil {
 		return true
 	}
-	_, err := os.Stat(os.Getenv(plannedVariable))
-	return err == nil
+	by := os.Getenv(plannedVariable)
+	return by != "" && by == os.Getenv("KUBECONFIG")
 }
 
 // settle waits for a program that runs as long as running does, and returns the report once stop has ended it.

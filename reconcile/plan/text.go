@@ -140,6 +140,9 @@ func escaped(s string) string {
 			b.WriteByte('\\')
 		}
 		b.WriteRune(r)
+		if r == '@' { // which would call somebody, also behind a backslash
+			b.WriteRune('\u200b')
+		}
 	}
 	return b.String()
 }

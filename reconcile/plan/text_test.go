@@ -67,6 +67,10 @@ func TestEachFormatHasAllOfAReport(t *testing.T) {
 	require.ErrorContains(t, sample().Write(&b, "yaml"), "text, markdown, html or json")
 }
 
+func TestMarkdownCallsNobody(t *testing.T) {
+	require.Equal(t, "\\<b\\> @\u200borg/team \\$x\\$ \\&amp;", escaped("<b> @org/team $x$ &amp;"))
+}
+
 func TestTextInColoursIsTheSameText(t *testing.T) {
 	var plain, coloured strings.Builder
 	require.NoError(t, sample().write(&plain, text{}))
