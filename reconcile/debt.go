@@ -35,6 +35,7 @@ type debt struct {
 	// object. expected says that an event will tell of the write, since the informer selects the object, or the cache
 	// holds it. Only owe changes it.
 	unsure, outside, expected bool
+	inherited                 int // of handoverOwner: which entry of the handover it is about
 
 	// Guarded by the ledger's mu. onceHeld is true of a deletion if the cache has ever held the object. named says that
 	// the log says that the cache cannot take the object. partition is nil once the debt is paid. slot, age and rank

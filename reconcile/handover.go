@@ -19,7 +19,7 @@ import (
 // releases: for each resource, the latest version that it has written, or that the leader before it has handed over.
 // The new leader starts its workers when its caches have reached these versions. A cache that has not within
 // doubtAfter, or unexpectedAfter if its informer has selectors, lists anew. After another doubtAfter the workers start
-// even so, the log says so, and the entries are handed over to the next leader again.
+// even so, the log says so, and what the caches have still not seen is handed over to the next leader again.
 //
 // Without a handover it matters how the Lease was acquired. If it was free at once, as after the release by another
 // kind of leader, the last write may have just happened: every cache lists anew before the workers start. A crashed
@@ -148,11 +148,10 @@ func (m *Manager) awaitHandover(ctx context.Context, h handoverElector) (rest []
 			left = append(left, c.ledger.unsteady(waited)...)
 		}
 	}
-	left = m.withUnknownInformers(left)
-	taken := make([]bool, len(left))
+	will := newInheritance(m.withUnknownInformers(left))
 	var waiting []pendingHandover
 	for _, c := range m.opts.Controllers {
-		if settled := c.ledger.oweHandover(left, taken); settled != nil {
+		if settled := c.ledger.oweHandover(will); settled != nil {
 			waiting = append(waiting, pendingHandover{c.ledger, settled})
 		}
 	}
@@ -169,7 +168,7 @@ func (m *Manager) awaitHandover(ctx context.Context, h handoverElector) (rest []
 		waiting = waitForHandover(ctx, waiting, doubtAfter)
 	}
 	for _, e := range waiting {
-		e.ledger.dropHandover()
+		e.ledger.dropHandover(will)
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -178,19 +177,36 @@ func (m *Manager) awaitHandover(ctx context.Context, h handoverElector) (rest []
 		m.progress.caughtUp(false, time.Since(began))
 		log.Error(nil, "Caches are still behind what the last leader wrote; the workers start all the same", "after",
 			time.Since(began))
-		return left, true
+		return will.rest(), true
 	case doubted:
 		log.Info("The caches have seen what the last leader wrote", "took", time.Since(began))
 	default:
 		log.V(1).Info("The caches have seen what the last leader wrote", "took", time.Since(began))
 	}
 	m.progress.caughtUp(true, time.Since(began))
-	for i, l := range left {
-		if !taken[i] {
-			rest = append(rest, l)
+	return will.rest(), true
+}
+
+// inheritance is what the last leader has left, and what becomes of it here.
+type inheritance struct {
+	entries []handoverEntry
+	// taken says of an entry that a cache here is to show it: from then on it is among what this leader itself
+	// hands over. missed says that a cache has not seen it, which the next leader's may have to.
+	taken, missed []bool
+}
+
+func newInheritance(entries []handoverEntry) *inheritance {
+	return &inheritance{entries, make([]bool, len(entries)), make([]bool, len(entries))}
+}
+
+// rest returns what the next leader is to be told as this one was.
+func (in *inheritance) rest() (rest []handoverEntry) {
+	for i, e := range in.entries {
+		if !in.taken[i] || in.missed[i] {
+			rest = append(rest, e)
 		}
 	}
-	return rest, true
+	return rest
 }
 
 // withUnknownInformers returns the entries. If one is about an informer that no controller here knows, it may have had
@@ -323,19 +339,21 @@ func (l *ledger) unsteady(waited bool) (all []handoverEntry) {
 	return all
 }
 
-// oweHandover turns the entries about caches of this ledger into debts, and sets taken for them. It returns a channel
-// that is closed when these debts are paid; nil if there are none.
-func (l *ledger) oweHandover(all []handoverEntry, taken []bool) <-chan struct{} {
+// oweHandover turns the entries about caches of this ledger into debts. It returns a channel that is closed when these
+// debts are paid; nil if there are none.
+func (l *ledger) oweHandover(will *inheritance) <-chan struct{} {
+	all := will.entries
 	for c := range everyCache(l) {
 		owe := func(i int, namespace string, selective bool) {
 			left := all[i]
-			if !c.canShow(namespace) { // others need not wait; and the entry is for the next leader, too
+			if !c.canShow(namespace) { // others need not wait
 				c.listAfter(namespace)
+				will.missed[i] = true
 				return
 			}
-			taken[i] = true
+			will.taken[i] = true
 			d := &debt{owner: handoverOwner, kind: status.DebtChange, object: object{c, Key{Namespace: namespace}},
-				resourceVersion: left.ResourceVersion, selective: selective}
+				resourceVersion: left.ResourceVersion, selective: selective, inherited: i}
 			now := c.progress(namespace)
 			if left.Relist || left.Listed != "" && !kube.AtLeast(now.resourceVersion, left.Listed) {
 				d.kind = status.DebtUnknown
@@ -425,11 +443,12 @@ func (l *ledger) relist(d *debt, doubt error) {
 }
 
 // dropHandover stops waiting for the last leader's writes.
-func (l *ledger) dropHandover() {
+func (l *ledger) dropHandover(will *inheritance) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if a, ok := l.accounts[handoverOwner]; ok {
 		for _, d := range slices.Clone(a.debts) {
+			will.missed[d.inherited] = true
 			l.pay(nil, d, d.partition.progress())
 		}
 	}

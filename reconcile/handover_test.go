@@ -24,6 +24,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // lease is what two electors of one test have between them. Its word is written by who leads.
@@ -255,13 +256,18 @@ func TestWordsOfSeveralServersAreKeptApart(t *testing.T) {
 		c.learner = &learner{}
 		c.learner.learn(&http.Request{URL: &url.URL{Host: host, Path: "/api/v1/pods"}})
 	}
-	inherit := func(left ...handoverEntry) <-chan struct{} { return l.oweHandover(left, make([]bool, len(left))) }
+	var will *inheritance
+	inherit := func(left ...handoverEntry) <-chan struct{} {
+		will = newInheritance(left)
+		return l.oweHandover(will)
+	}
 	at := func(host, version string) handoverEntry {
 		return handoverEntry{Host: host, Resource: "pods", ResourceVersion: version}
 	}
 	require.Nil(t, inherit(at("a", "10"), at("b", "20")))
 	require.NotNil(t, inherit(at("a", "11"), at("b", "20")))
-	l.dropHandover()
+	l.dropHandover(will)
+	require.Equal(t, []handoverEntry{at("a", "11")}, will.rest(), "it was not seen")
 	require.Zero(t, l.open.Load())
 	require.ElementsMatch(t, []handoverEntry{at("a", "11"), at("b", "20")}, l.handoverEntries(),
 		"what was inherited is passed on")
@@ -577,7 +583,7 @@ func TestAListThatHasShownItAllNeedNotBeRepeated(t *testing.T) {
 	for version, lists := range map[string]int{"4": 1, "5": 0, "6": 0} {
 		l := newController(t, noting(&journal{}), Options{}).ledger
 		pods := listing(l, &still{resourceVersion: version, listed: 1, begun: 1})
-		settled := l.oweHandover([]handoverEntry{word}, make([]bool, 1))
+		settled := l.oweHandover(newInheritance([]handoverEntry{word}))
 		require.Equal(t, lists, pods.relists, version)
 		require.Equal(t, lists > 0, settled != nil)
 		left := l.handoverEntries()
@@ -705,11 +711,49 @@ func TestAHandoverThatIsSettledAtTheLastMomentIsSettled(t *testing.T) {
 	require.Len(t, waitForHandover(ctx, []pendingHandover{{settled: late}, {settled: closed()}}, time.Hour), 1)
 }
 
+// At the end of its patience a new leader hands on what its caches have not seen, or do not have, and that alone.
+func TestOnlyWhatWasNotSeenIsHandedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newController(t, noting(&journal{}), Options{})
+		broken := newMapAPI()
+		for name, api := range map[string]*mapAPI{"well": newMapAPI(), "broken": broken} {
+			inf, err := informer.New[*corev1.ConfigMap](api, informer.Options[*corev1.ConfigMap]{Name: name,
+				DisableWatchList: true})
+			require.NoError(t, err)
+			DependsOn(c, inf)
+		}
+		began := time.Now()
+		broken.BeforeList = func(metav1.ListOptions) error {
+			if time.Since(began) > 0 {
+				return errors.New("no")
+			}
+			return nil
+		}
+		elsewhere := handoverEntry{Host: "server", Resource: "pods", ResourceVersion: "7"}
+		l := &lease{free: make(chan struct{}, 1)}
+		stop := start(t, ManagerOptions{Controllers: []*Controller{c}, Elector: l})
+		synctest.Wait()
+		time.Sleep(time.Second)
+		l.word = encodeHandover([]handoverEntry{{Informer: "well", Relist: true}, {Informer: "broken", Relist: true},
+			elsewhere})
+		l.free <- struct{}{}
+		time.Sleep(time.Minute)
+		require.Equal(t, status.StageWorking, c.manager.Inspect().Stage)
+		require.NoError(t, stop())
+		var left []handoverEntry
+		require.NoError(t, json.Unmarshal([]byte(l.word), &left))
+		require.Len(t, left, 3)
+		require.Contains(t, left, elsewhere)
+		require.Contains(t, left, handoverEntry{Informer: "broken", Relist: true})
+		require.Contains(t, left, handoverEntry{Informer: "well", Listed: "1"}, "it has listed")
+	})
+}
+
 // A list that the handover asks for is not asked for a second time because it takes long.
 func TestALongListForAHandoverIsAskedForOnce(t *testing.T) {
 	l := newController(t, noting(&journal{}), Options{}).ledger
 	pods := listing(l, &still{listed: 1, begun: 1})
-	require.NotNil(t, l.oweHandover([]handoverEntry{{Host: "server", Resource: "pods", Relist: true}}, make([]bool, 1)))
+	require.NotNil(t, l.oweHandover(newInheritance([]handoverEntry{{Host: "server", Resource: "pods", Relist: true}})))
 	require.Equal(t, 1, pods.relists)
 	pendingHandover{ledger: l}.relist(klog.Background())
 	require.Equal(t, 1, pods.relists)

@@ -282,7 +282,7 @@ func (w waits) requireHandover(t *testing.T, name string, r *replay) {
 	left := r.handoverEntries()
 	for n := range w.written {
 		next := newReplay(w.selector, w.views, w.at, n)
-		if next.oweHandover(left, make([]bool, len(left))) == nil && next.older(w.written) {
+		if next.oweHandover(newInheritance(left)) == nil && next.older(w.written) {
 			t.Fatalf("%s: the next leader's workers start at %+v, and the write left %+v; the handover is %+v", name,
 				w.views[n], w.views[w.written], left)
 		}
