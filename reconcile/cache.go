@@ -49,7 +49,12 @@ type cache struct {
 	// is opening; givenUp says that it has gone, so that nothing is waited for in it.
 	comes            bool
 	sources          []source
+	failed           error // the first error of those sources
 	opening, givenUp atomic.Bool
+	// passed says that keys have run without the cache: see mayPass. Then arrived queues them, once the cache may be
+	// acted on.
+	passed  atomic.Bool
+	arrived func()
 
 	// after says which parts may not be acted on before a list is complete that has begun after a list of that number:
 	// see listAfter. awaitsLists reports whether it has entries. afterMu guards it, and may be taken with the ledger's
@@ -130,6 +135,29 @@ func (c *cache) ready(place string) bool {
 	}
 	c.awaitsLists.Store(len(c.after) > 0)
 	return ready
+}
+
+// barred reports whether the cache comes and goes, and the server refuses what it asks for, or does not know it.
+func (c *cache) barred(place string) bool {
+	h := c.HealthIn(place)
+	return c.comes && (h.State == informer.Denied || h.State == informer.Missing)
+}
+
+// mayPass reports whether a key that needs the cache runs even so: only somebody else can let the server answer, and
+// Reconcile can say so. [Dynamic.Get] returns an error until the cache may be acted on, and then the keys run again.
+func (c *cache) mayPass() bool {
+	if !c.barred(metav1.NamespaceAll) {
+		return false
+	}
+	c.passed.Store(true) // before the key looks at the cache: it sees that the cache is ready, or arrives finds this
+	return true
+}
+
+// arrives queues the keys that have run without the cache, if it may be acted on now.
+func (c *cache) arrives() {
+	if c.passed.Load() && c.ready(metav1.NamespaceAll) && c.passed.Swap(false) {
+		c.arrived()
+	}
 }
 
 // mark is a version of a resource, and the number of the latest list that the informer had begun when it was made, or

@@ -77,7 +77,7 @@ func (c *cache) opened() []source {
 }
 
 // giveUp takes a cache that comes and goes out of the ledger. Nothing is waited for in it any more.
-func (c *cache) giveUp(l *ledger) {
+func (c *cache) giveUp(l *ledger, log klog.Logger) {
 	l.mu.Lock()
 	var keys []wokenKey
 	left := c.handoverEntries(l)
@@ -106,7 +106,7 @@ func (c *cache) giveUp(l *ledger) {
 	l.mu.Unlock()
 	l.wakeUp(keys)
 	for _, line := range lines {
-		line.write(klog.Background())
+		line.write(log)
 	}
 }
 

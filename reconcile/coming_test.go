@@ -40,7 +40,7 @@ func TestACacheThatComesIsFollowed(t *testing.T) {
 	to, followed := l.follows(address)
 	require.True(t, followed)
 	require.Equal(t, "a", to.namespace)
-	c.giveUp(l)
+	c.giveUp(l, klog.Background())
 	_, followed = l.follows(address)
 	require.False(t, followed)
 }
@@ -55,7 +55,7 @@ func TestWritesOfOtherControllersToWhatComes(t *testing.T) {
 	by.wrote(klog.Background(), secretWritten("a", "7"))
 	expected := handoverEntry{Host: "server", Resource: "secrets", Namespace: "a", ResourceVersion: "7"}
 	require.Equal(t, []handoverEntry{expected}, one.handoverEntries())
-	c.giveUp(one)
+	c.giveUp(one, klog.Background())
 	require.Equal(t, []handoverEntry{expected}, one.handoverEntries())
 	by.wrote(klog.Background(), secretWritten("a", "9"))
 	expected.ResourceVersion = "9"
@@ -65,7 +65,7 @@ func TestWritesOfOtherControllersToWhatComes(t *testing.T) {
 	c = comes(one, "a")
 	by.wrote(klog.Background(), secretWritten("a", "11"))
 	require.Contains(t, one.handoverEntries(), expected)
-	c.giveUp(one)
+	c.giveUp(one, klog.Background())
 	expected.ResourceVersion = "11"
 	require.Equal(t, []handoverEntry{expected}, one.handoverEntries())
 	by.lostAnswer(klog.Background(), secretWritten("a", "").target)
@@ -81,7 +81,7 @@ func TestWhatHasGoneIsForgotten(t *testing.T) {
 		gone := comes(c.ledger, "a")
 		debtor{owner: parent, ledger: c.ledger, all: []*ledger{c.ledger}}.wrote(klog.Background(),
 			secretWritten("a", "7"))
-		gone.giveUp(c.ledger)
+		gone.giveUp(c.ledger, klog.Background())
 		time.Sleep(leftFor)
 		require.Len(t, c.ledger.handoverEntries(), 1)
 		time.Sleep(time.Second)
@@ -109,7 +109,7 @@ func TestWhatHasGoneIsToldByResource(t *testing.T) {
 		c := comes(l, fmt.Sprint("n-", i))
 		debtor{owner: parent, ledger: l, all: []*ledger{l}}.wrote(klog.Background(),
 			secretWritten(fmt.Sprint("n-", i), fmt.Sprint(100+i)))
-		c.giveUp(l)
+		c.giveUp(l, klog.Background())
 	}
 	require.Zero(t, l.open.Load())
 	left := l.handoverEntries()
@@ -125,14 +125,14 @@ func TestWhatHasGoneIsToldByResource(t *testing.T) {
 		c := l.coming.join(&still{listed: 1}, &learner{})
 		c.learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: fmt.Sprint("/apis/g/v1/kinds", i)}})
 		c.written[metav1.NamespaceAll] = mark{resourceVersion: "7", begun: 1}
-		c.giveUp(l)
+		c.giveUp(l, klog.Background())
 	}
 	require.LessOrEqual(t, len(l.handoverEntries()), maxLeft)
 
 	// Of an informer whose requests do not pass TrackWrites only the name is known.
 	c := l.coming.join(&still{listed: 1}, &learner{})
 	c.written[metav1.NamespaceAll] = mark{resourceVersion: "7", begun: 1}
-	c.giveUp(l)
+	c.giveUp(l, klog.Background())
 	unknown := 0
 	for _, e := range l.handoverEntries() {
 		if e.Informer != "" {

@@ -97,7 +97,7 @@ func (d *debt) settled(at progress) bool {
 	switch {
 	case d.kind == status.DebtNotReady:
 		c := d.object.cache
-		return c.givenUp.Load() || c.ready(c.placeOf(d.object.key))
+		return c.givenUp.Load() || c.ready(c.placeOf(d.object.key)) || c.mayPass()
 	case at.unfollowed:
 		return true // the informer will never see the write
 	case d.kind == status.DebtUnknown:
@@ -175,12 +175,12 @@ const doubtAfter = 10 * time.Second
 const unexpectedAfter = time.Second
 
 // overdueAt returns when the informer is to list anew, if the debt is still open then. A write of unknown outcome needs
-// that list in any case.
+// that list in any case. No event tells that the server refuses a cache that comes, so it is looked at earlier.
 func (d *debt) overdueAt() time.Time {
 	switch {
 	case d.kind == status.DebtUnknown:
 		return d.openedAt
-	case d.ofObject() && !d.expected:
+	case d.ofObject() && !d.expected, d.kind == status.DebtNotReady && d.object.cache.comes:
 		return d.openedAt.Add(unexpectedAfter)
 	default:
 		return d.openedAt.Add(doubtAfter)

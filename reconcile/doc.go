@@ -48,7 +48,7 @@
 //   - Where an informer follows several namespaces one by one, one that is behind holds back the keys that need it:
 //     its own, those of which Options.Namespaces says so, and otherwise those without a namespace. A name in an
 //     [informer.Referenced] that is not known holds back the keys that name it; so does an informer of a [Dynamic] that
-//     is not complete, as that of a kind which is not installed yet.
+//     is not complete. If its kind is not installed or is refused, Reconcile is called and told so.
 //   - Reconcile is not called for a key whose object is invalid; Options.Invalid is. So a key that Get does not find,
 //     in a cache given to [For], is that of an object which does not exist. In any other cache ask
 //     [informer.SharedIndexInformer.Invalid], too, before you take an object for gone.

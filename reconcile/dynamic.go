@@ -27,7 +27,7 @@ import (
 //
 // The family as a whole is an [Informer], which the Manager runs and shows. Its Health is Live as long as one of the
 // informers is, and Health.Unknown counts those that are not complete. A kind that is missing or refused affects the
-// keys that name it, and neither other keys nor /readyz.
+// keys that name it, and neither other keys nor /readyz: see [Needs].
 type Dynamic[N comparable, T any] struct {
 	// Never changed after NewManager.
 	name    string
@@ -73,8 +73,8 @@ var errGivenUp = errors.New("given up")
 // NewDynamic makes a family. Its name stands in logs, errors and metrics. of makes the informer of a name: a new one in
 // each call, because a name may come back that was given up. The informer should have a name of its own, as logs and
 // Why tell informers apart by it. of sends no request, and is called by several goroutines at once, on standbys, too.
-// Its error, as for a name that can be no resource, is the error of [Dynamic.Get], so that Reconcile can report it.
-// The keys do not wait for such an informer, and of is called again when they run again.
+// Its error, as for a name that can be no resource, is that of [Dynamic.Get], so that Reconcile can report it. The keys
+// do not wait for such an informer, and of is called again when they run again.
 //
 // A handler of an informer that does not return when its informer is given up is logged, and Run tells of it at its
 // end.
@@ -98,13 +98,17 @@ func NewDynamic[N comparable, T any](name string, of func(N) (*informer.SharedIn
 		since: time.Now()}, nil
 }
 
-// Get returns the informer of a name, whose cache is complete. In a call of Reconcile for a key whose object names it,
-// there is an error only if the object has changed since the call began, or if the informer cannot be made: return it.
-// The informer is good for this call. In the next one it may be given up, so call Get again.
+// Get returns the informer of a name, whose cache is complete. The informer is good for this call of Reconcile. In the
+// next one it may be given up, so call Get again. In a call for a key whose object names the informer, there is an
+// error only if
 //
-// The error wraps [informer.ErrNotNamed] if no object names the informer, [informer.ErrNotKnown] and the reason, such
-// as a 403, if its first list is not complete, [informer.ErrStopped] after the end of the Manager, and otherwise the
-// error of the function given to [NewDynamic].
+//   - the server refuses what the informer asks for, or does not know its kind: the error wraps
+//     [informer.ErrNotKnown] and the server's answer, so apierrors.IsForbidden and apierrors.IsNotFound tell which;
+//   - the informer cannot be made: it wraps the error of the function given to [NewDynamic];
+//   - the object has changed since the call began: it wraps [informer.ErrNotNamed] or [informer.ErrNotKnown].
+//
+// The first two Reconcile may report in the object's status. Return the error otherwise. After the end of the Manager
+// it wraps [informer.ErrStopped].
 func (d *Dynamic[N, T]) Get(name N) (*informer.SharedIndexInformer[T], error) {
 	fail := func(err error) error { return fmt.Errorf("%s: %v: %w", d.name, name, err) }
 	d.mu.Lock()
@@ -122,10 +126,26 @@ func (d *Dynamic[N, T]) Get(name N) (*informer.SharedIndexInformer[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	if why := m.inf.Fresh(metav1.NamespaceAll); why != nil && !m.complete() {
+	if why := m.unfit(); why != nil {
 		return nil, fail(fmt.Errorf("%w: %w", informer.ErrNotKnown, why))
 	}
 	return m.inf, nil
+}
+
+// unfit returns why the informer may not be acted on, or nil. What is missing from one that is complete holds back the
+// keys before they run, unless they may pass.
+func (m *member[T]) unfit() error {
+	for _, ca := range m.caches {
+		if m.complete() && !ca.passed.Load() || ca.ready(metav1.NamespaceAll) {
+			continue
+		}
+		if why := m.inf.Fresh(metav1.NamespaceAll); why != nil {
+			return why
+		}
+		return fmt.Errorf("the list is not complete that is to show what happened before: %w",
+			m.inf.HealthIn(metav1.NamespaceAll).LastError)
+	}
+	return nil
 }
 
 // Name returns the name of the family.
@@ -408,12 +428,13 @@ func (d *Dynamic[N, T]) open(name N, m *member[T]) error {
 	m.caches = make(map[*ledger]*cache)
 	defer func() {
 		if !m.opened.Load() {
-			m.leave()
+			m.leave(d.log())
 		}
 	}()
 	for _, u := range d.users {
 		ca := u.ledger.coming.join(m.inf, learner)
 		m.caches[u.ledger] = ca
+		ca.arrived = func() { u.arrived(name) }
 		if err := u.addSources(m.inf, ca); err != nil {
 			return err
 		}
@@ -428,27 +449,39 @@ func (d *Dynamic[N, T]) open(name N, m *member[T]) error {
 	m.opened.Store(true)
 	d.group.Go("informer "+m.inf.Name(), func() {
 		if err := m.inf.Run(ctx); err != nil {
-			d.ended(m, fmt.Errorf("informer %s: %w", m.inf.Name(), err))
+			d.ended(name, m, fmt.Errorf("informer %s: %w", m.inf.Name(), err))
 		}
 	})
 	return nil
 }
 
 // ended is told of an informer that has ended with an error. If it was given up, a handler of it is stuck, and that is
-// no reason to end the others.
-func (d *Dynamic[N, T]) ended(m *member[T], err error) {
+// no reason to end the others. Nor is an informer that somebody else has run: it is no member any more, and check says
+// what is wrong when a key needs it again.
+func (d *Dynamic[N, T]) ended(name N, m *member[T], err error) {
 	d.mu.Lock()
-	givenUp := m.givenUp
-	if d.failed == nil {
+	givenUp, runsElsewhere := m.givenUp, errors.Is(err, informer.ErrStarted)
+	switch {
+	case runsElsewhere && d.members[name] == m:
+		delete(d.members, name)
+	case runsElsewhere:
+		givenUp = true // or about to be
+	case d.failed == nil:
 		d.failed = err
 	}
 	d.mu.Unlock()
-	if givenUp {
-		klog.FromContext(d.run).Error(err, "An informer that was given up has not ended", "family", d.name)
-		return
+	switch {
+	case givenUp:
+		d.log().Error(err, "An informer that was given up has not ended", "family", d.name)
+	case runsElsewhere:
+		m.leave(d.log())
+	default:
+		d.stop()
 	}
-	d.stop()
 }
+
+// log returns the logger of the Manager. Run has begun.
+func (d *Dynamic[N, T]) log() klog.Logger { return klog.FromContext(d.run) }
 
 // check returns an error for an informer that cannot be run.
 func (d *Dynamic[N, T]) check(inf *informer.SharedIndexInformer[T]) error {
@@ -464,7 +497,7 @@ func (d *Dynamic[N, T]) check(inf *informer.SharedIndexInformer[T]) error {
 	case d.manager != nil && d.manager.runs(inf):
 		return fmt.Errorf("the function given to NewDynamic has returned informer %s, which the Manager runs",
 			inf.Name())
-	case h.Lists > 0 || h.State == informer.Stopped:
+	case h.Lists > 0 || inf.HasSynced() || h.State == informer.Stopped:
 		return fmt.Errorf("the function given to NewDynamic has returned informer %s, which has run before: it makes "+
 			"a new one in each call", inf.Name())
 	}
@@ -478,7 +511,7 @@ func (d *Dynamic[N, T]) giveUp(m *member[T]) {
 	if !m.opened.Load() {
 		return
 	}
-	m.leave()
+	m.leave(d.log())
 	d.mu.Lock()
 	m.givenUp = true
 	d.mu.Unlock()
@@ -493,8 +526,8 @@ func (d *Dynamic[N, T]) giveUp(m *member[T]) {
 func (m *member[T]) complete() bool { return m.inf.HealthIn(metav1.NamespaceAll).Listed > 0 }
 
 // leave takes the caches out of the ledgers.
-func (m *member[T]) leave() {
+func (m *member[T]) leave(log klog.Logger) {
 	for l, ca := range m.caches {
-		ca.giveUp(l)
+		ca.giveUp(l, log)
 	}
 }

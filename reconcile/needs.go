@@ -31,6 +31,15 @@ import (
 // that the key's object names is complete and may be acted on: the key is parked, and [Controller.Why] says what it
 // waits for. Other keys run on. In Reconcile [Dynamic.Get] returns the informer.
 //
+// A key does not wait where waiting would tell nobody anything: for an informer that cannot be made, and for one that
+// the server refuses (403) or whose kind it does not know (404), as before a CustomResourceDefinition is installed.
+// Then Reconcile is called, and Get returns an error that says why. So Reconcile can report it, do what needs no other
+// informer, and let go of an object that is being deleted: there are no objects of a kind of which no version is
+// installed. The informer keeps asking, and once it may be acted on each key whose object names it runs again, whatever
+// Reconcile has returned. That a new informer is refused is noticed within a second or two. As long as another of the
+// key's informers is on its way, or the server does not answer, the key waits. The example of Needs has all of it, and
+// the client that writes objects of such a kind.
+//
 // sources is called with each informer before it runs, also with those that objects of other controllers name, and by
 // several goroutines at once. It makes the informer a source of the controller by [Owns], [ClusterOwns], [Watches] or
 // [DependsOn]. Nil, or a function that does none of it, stands for DependsOn. In each informer of the family that is
@@ -39,11 +48,6 @@ import (
 // An informer is given up when no object of any controller names it. Its objects name no keys then. What keys have
 // written to it is no longer waited for, as in a namespace that an informer no longer follows; so an object names what
 // Reconcile still has to clean up. Standbys follow what is named, too.
-//
-// While an informer is not complete, because its kind is not installed or is refused, neither Reconcile nor
-// Options.Invalid is called for the keys whose objects name it. So an object with a finalizer stays if the kind that it
-// names was removed before it. Let names return nothing for an object with a deletionTimestamp unless its end needs the
-// informers, and handle the error of Get.
 //
 // Of names the rules of [informer.AddIndex] hold: it must be quick, and must say the same of the same object. A
 // controller calls Needs once for a family, which several controllers of one Manager may share. Like For it returns no
@@ -74,7 +78,7 @@ func Needs[R any, N comparable, T any](c *Controller, from *informer.SharedIndex
 		return list
 	}
 	u := &user[N, T]{Controller: c, to: to, sources: sources,
-		named: index.Has,
+		named: index.Has, naming: index.Keys,
 		namedBy: func(key Key) []N {
 			if object, exists := from.Get(key); exists {
 				return namesIn(object)
@@ -120,6 +124,7 @@ type user[N comparable, T any] struct {
 	*Controller
 	to      *Dynamic[N, T]
 	named   func(N) bool  // whether an object names the informer
+	naming  func(N) []Key // the keys whose objects do
 	namedBy func(Key) []N // what the object of a key names; calls user code
 	sources func(*informer.SharedIndexInformer[T])
 }
@@ -140,6 +145,13 @@ func (u *user[N, T]) changed(key Key, before, now []N) {
 	}
 }
 
+// arrived queues the keys whose objects name an informer, which they have run without.
+func (u *user[N, T]) arrived(name N) {
+	for _, key := range u.naming(name) {
+		u.enqueueFor(key, "Needs "+u.to.name)
+	}
+}
+
 func (u *user[N, T]) needsNoLonger(key Key, name N) {
 	if u.ledger.open.Load() == 0 {
 		return
@@ -150,7 +162,7 @@ func (u *user[N, T]) needsNoLonger(key Key, name N) {
 }
 
 // await lets a key wait for each informer that its object names and that may not be acted on. It does not wait for one
-// that cannot be made: Get says why.
+// that cannot be made, or that the server refuses: Get says why.
 func (u *user[N, T]) await(key Key) {
 	for _, name := range u.namedBy(key) {
 		for {
@@ -158,10 +170,10 @@ func (u *user[N, T]) await(key Key) {
 			if err != nil {
 				break
 			}
-			ca := m.caches[u.ledger]
-			if ca.ready(metav1.NamespaceAll) {
+			switch ca := m.caches[u.ledger]; {
+			case ca.ready(metav1.NamespaceAll):
 				u.manager.checkTracked(u.name, ca)
-			} else {
+			case !ca.mayPass():
 				u.ledger.awaitReady(key, object{cache: ca})
 			}
 			if !slices.Contains(u.namedBy(key), name) { // or nothing would tell of a change that came before the debt
@@ -193,8 +205,8 @@ func (u *user[N, T]) addSources(inf *informer.SharedIndexInformer[T], ca *cache)
 			return fmt.Errorf("the function given to Needs of controller %s: %w", u.name, err)
 		}
 	}
-	if len(ca.sources) == 0 {
+	if len(ca.sources) == 0 && ca.failed == nil {
 		DependsOn(u.Controller, inf)
 	}
-	return nil
+	return ca.failed
 }

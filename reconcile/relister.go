@@ -222,6 +222,7 @@ func (p *partition) look(now time.Time) (lines []logLine) {
 		}
 		p.lookFrom(now)
 		switch {
+		case d.kind == status.DebtNotReady && now.Sub(d.openedAt) < doubtAfter:
 		case d.kind == status.DebtNotReady:
 			found(cacheNotReady, d, nil)
 		case d.ofObject() && d.hidden(at), d.kind == status.DebtUnknown && at.listed > d.begun:

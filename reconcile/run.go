@@ -109,8 +109,8 @@ func Causes(ctx context.Context) (causes []status.Cause, more int) {
 // see: one that is not made from a rest.Config. The key is not reconciled again before inf has seen o, which is the
 // object as the server returned it. ctx is the one that Reconcile was given.
 //
-// It returns an error if ctx is another one, if inf is no source of the controller, or if o has no UID or
-// resourceVersion.
+// It returns an error if ctx is another one, if inf is no source of the controller, as after it was given up (see
+// [Dynamic]), or if o has no UID or resourceVersion.
 func Wrote[T any](ctx context.Context, inf *informer.SharedIndexInformer[T], o metav1.Object) error {
 	if err := report(ctx, inf, o, false); err != nil {
 		return fmt.Errorf("Wrote: %w", err)
@@ -137,6 +137,10 @@ func report(ctx context.Context, inf Informer, o metav1.Object, deleted bool) er
 	}
 	c := r.worker.ledger.find(inf)
 	switch {
+	case c == nil && len(r.worker.needs) > 0:
+		return fmt.Errorf("informer %s is no source of controller %s: if it is one of a Dynamic, no object has named "+
+			"it since Get returned it; otherwise call DependsOn or one of the others before NewManager", inf.Name(),
+			r.worker.name)
 	case c == nil:
 		return fmt.Errorf("informer %s is no source of controller %s: call DependsOn or one of the others before "+
 			"NewManager", inf.Name(), r.worker.name)

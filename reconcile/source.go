@@ -3,6 +3,7 @@ package reconcile
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -222,7 +223,11 @@ func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInfor
 		},
 		Invalid: n.handleInvalid,
 	})
-	if err != nil {
+	switch {
+	case err != nil && comes:
+		ca.failed = cmp.Or(ca.failed, fmt.Errorf("%s: %w", verb, err))
+		return
+	case err != nil:
 		c.mistake("%s: %w", verb, err)
 		return
 	}
