@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"io"
-	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -25,6 +24,7 @@ import (
 	v1 "github.com/thermostat-go/thermostat/examples/cronbackup/api/v1"
 	"github.com/thermostat-go/thermostat/examples/cronbackup/cronbackuptest"
 	"github.com/thermostat-go/thermostat/examples/cronbackup/deploy"
+	"github.com/thermostat-go/thermostat/examples/internal/operatortest"
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
@@ -52,13 +52,7 @@ func TestOnACluster(t *testing.T) { cronbackuptest.OnCluster(t, start) }
 func TestTheManifestsAreAccepted(t *testing.T) {
 	c := cluster.Shared(t)
 	cronbackuptest.Install(t, c)
-	for _, name := range []string{"deployment.yaml", "sample.yaml"} {
-		documents, err := fs.ReadFile(deploy.Manifests, name)
-		require.NoError(t, err)
-		objects, err := cluster.Decode(documents)
-		require.NoError(t, err)
-		require.NoError(t, c.Apply(t.Context(), objects...))
-	}
+	operatortest.Install(t, c, deploy.Manifests, "deployment.yaml", "sample.yaml")
 }
 
 func TestMetricsAndHealthAreServed(t *testing.T) {

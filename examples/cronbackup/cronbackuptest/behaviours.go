@@ -41,7 +41,7 @@ func behaviours() map[string]func(*world) {
 func (w *world) ready(name string) *batchv1.CronJob {
 	w.Helper()
 	w.create(name)
-	w.eventually(w.is(name, metav1.ConditionTrue, v1.ReasonScheduled))
+	w.Eventually(w.is(name, metav1.ConditionTrue, v1.ReasonScheduled))
 	job, err := w.cronJob(name)
 	require.NoError(w, err)
 	return job
@@ -49,7 +49,7 @@ func (w *world) ready(name string) *batchv1.CronJob {
 
 func checkCronJob(w *world) {
 	w.create("a", func(b *v1.CronBackup) { b.Spec.RetentionDays = 0 }) // the default
-	w.eventually(w.is("a", metav1.ConditionTrue, v1.ReasonScheduled))
+	w.Eventually(w.is("a", metav1.ConditionTrue, v1.ReasonScheduled))
 	b, err := w.get("a")
 	require.NoError(w, err)
 	require.Equal(w, "a", b.Status.CronJobName)
@@ -70,7 +70,7 @@ func checkCronJob(w *world) {
 func checkSpecChange(w *world) {
 	before := w.ready("a")
 	w.patch("a", `{"spec":{"schedule":"@weekly","retentionDays":2}}`)
-	w.eventually(w.is("a", metav1.ConditionTrue, v1.ReasonScheduled))
+	w.Eventually(w.is("a", metav1.ConditionTrue, v1.ReasonScheduled))
 	job, err := w.cronJob("a")
 	require.NoError(w, err)
 	require.Equal(w, "@weekly", job.Spec.Schedule)
@@ -85,7 +85,7 @@ func checkSuspend(w *world) {
 		if suspend {
 			reason = v1.ReasonSuspended
 		}
-		w.eventually(w.is("a", metav1.ConditionTrue, reason))
+		w.Eventually(w.is("a", metav1.ConditionTrue, reason))
 		job, err := w.cronJob("a")
 		require.NoError(w, err)
 		require.Equal(w, suspend, *job.Spec.Suspend)
@@ -100,7 +100,7 @@ func checkDrift(w *world) {
 	for _, drift := range []string{`{"spec":{"schedule":"@hourly"}}`, `{"spec":{"suspend":true}}`, image} {
 		_, err := jobs.Patch(w.Context(), "a", types.StrategicMergePatchType, []byte(drift), metav1.PatchOptions{})
 		require.NoError(w, err)
-		w.within(time.Second, func() error {
+		w.Within(time.Second, func() error {
 			is, err := jobs.Get(w.Context(), "a", metav1.GetOptions{})
 			if err == nil && !(is.Spec.Schedule == want.Spec.Schedule && !*is.Spec.Suspend &&
 				is.Spec.JobTemplate.Spec.Template.Spec.Containers[0].Image ==
@@ -112,7 +112,7 @@ func checkDrift(w *world) {
 	}
 	background := metav1.DeletePropagationBackground
 	require.NoError(w, jobs.Delete(w.Context(), "a", metav1.DeleteOptions{PropagationPolicy: &background}))
-	w.within(time.Second, func() error {
+	w.Within(time.Second, func() error {
 		_, err := w.cronJob("a")
 		return err
 	})
@@ -125,7 +125,7 @@ func checkOrphan(w *world) {
 	_, err := w.client.BatchV1().CronJobs(w.namespace).Patch(w.Context(), "a", types.MergePatchType,
 		[]byte(`{"metadata":{"ownerReferences":null}}`), metav1.PatchOptions{})
 	require.NoError(w, err)
-	w.eventually(w.is("a", metav1.ConditionFalse, v1.ReasonNameTaken))
+	w.Eventually(w.is("a", metav1.ConditionFalse, v1.ReasonNameTaken))
 	job, err := w.cronJob("a")
 	require.NoError(w, err)
 	require.Empty(w, job.OwnerReferences)
@@ -140,20 +140,20 @@ func checkTaken(w *world) {
 			Spec: batchv1.JobSpec{Template: template}}}}, metav1.CreateOptions{})
 	require.NoError(w, err)
 	w.create("a")
-	w.eventually(w.is("a", metav1.ConditionFalse, v1.ReasonNameTaken))
+	w.Eventually(w.is("a", metav1.ConditionFalse, v1.ReasonNameTaken))
 	is, err := w.cronJob("a")
 	require.NoError(w, err)
 	require.Equal(w, theirs.ResourceVersion, is.ResourceVersion, "it was changed")
 	require.NoError(w, jobs.Delete(w.Context(), "a", metav1.DeleteOptions{}))
-	w.eventually(w.is("a", metav1.ConditionTrue, v1.ReasonScheduled))
+	w.Eventually(w.is("a", metav1.ConditionTrue, v1.ReasonScheduled))
 }
 
 func checkRefused(w *world) {
 	w.create("a", func(b *v1.CronBackup) { b.Spec.Schedule = "99 * * * *" })
-	w.eventually(w.is("a", metav1.ConditionFalse, v1.ReasonRefused))
+	w.Eventually(w.is("a", metav1.ConditionFalse, v1.ReasonRefused))
 	w.calm("a")
 	w.patch("a", `{"spec":{"schedule":"@daily"}}`)
-	w.eventually(w.is("a", metav1.ConditionTrue, v1.ReasonScheduled))
+	w.Eventually(w.is("a", metav1.ConditionTrue, v1.ReasonScheduled))
 }
 
 func checkLastSchedule(w *world) {
@@ -162,7 +162,7 @@ func checkLastSchedule(w *world) {
 	job.Status.LastScheduleTime, job.Status.LastSuccessfulTime = &then, &then
 	_, err := w.client.BatchV1().CronJobs(w.namespace).UpdateStatus(w.Context(), job, metav1.UpdateOptions{})
 	require.NoError(w, err)
-	w.eventually(func() error {
+	w.Eventually(func() error {
 		b, err := w.get("a")
 		if err == nil && (!b.Status.LastScheduleTime.Equal(&then) || !b.Status.LastSuccessfulTime.Equal(&then)) {
 			err = fmt.Errorf("status %+v", b.Status)
@@ -176,7 +176,7 @@ func (w *world) calm(name string) {
 	w.Helper()
 	before, err := w.get(name)
 	require.NoError(w, err)
-	w.always(2*time.Second, func() error {
+	w.Always(2*time.Second, func() error {
 		is, err := w.get(name)
 		if err == nil && is.ResourceVersion != before.ResourceVersion {
 			err = errors.New("it was written")
@@ -196,7 +196,7 @@ func checkCalm(w *world) {
 
 func checkEvents(w *world) {
 	w.ready("a")
-	w.eventually(func() error {
+	w.Eventually(func() error {
 		list, err := w.client.CoreV1().Events(w.namespace).List(w.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err
@@ -230,10 +230,10 @@ func checkCleanup(w *world) {
 	job := w.cleanup("a", "")
 	_, err := w.cronJob("a")
 	require.True(w, apierrors.IsNotFound(err), "backups may still be made: %v", err)
-	w.eventually(w.is("a", metav1.ConditionFalse, v1.ReasonCleaningUp))
+	w.Eventually(w.is("a", metav1.ConditionFalse, v1.ReasonCleaningUp))
 	w.calm("a")
 	w.finish(job, true)
-	w.eventually(w.gone("a"))
+	w.Eventually(w.gone("a"))
 }
 
 func checkCleanupFails(w *world) {
@@ -241,22 +241,22 @@ func checkCleanupFails(w *world) {
 	w.remove("a")
 	job := w.cleanup("a", "")
 	w.finish(job, false)
-	w.eventually(w.is("a", metav1.ConditionFalse, v1.ReasonCleanupFailed))
+	w.Eventually(w.is("a", metav1.ConditionFalse, v1.ReasonCleanupFailed))
 	require.NotZero(w, job.Spec.TTLSecondsAfterFinished, "Kubernetes would never delete it")
 	background := metav1.DeletePropagationBackground // as its controller does for the TTL
 	require.NoError(w, w.client.BatchV1().Jobs(w.namespace).Delete(w.Context(), job.Name,
 		metav1.DeleteOptions{PropagationPolicy: &background}))
 	w.finish(w.cleanup("a", job.UID), true)
-	w.eventually(w.gone("a"))
+	w.Eventually(w.gone("a"))
 }
 
 func checkSkip(w *world) {
 	w.ready("a")
 	w.remove("a")
 	w.finish(w.cleanup("a", ""), false)
-	w.eventually(w.is("a", metav1.ConditionFalse, v1.ReasonCleanupFailed))
+	w.Eventually(w.is("a", metav1.ConditionFalse, v1.ReasonCleanupFailed))
 	w.patch("a", `{"metadata":{"annotations":{"`+v1.SkipCleanup+`":"true"}}}`)
-	w.eventually(w.gone("a"))
+	w.Eventually(w.gone("a"))
 }
 
 // checkForeignCleanup has a Job of the name and with the labels of the one that cleans up, and it has succeeded. It is
@@ -274,18 +274,18 @@ func checkForeignCleanup(w *world) {
 	require.NoError(w, err)
 	w.finish(theirs, true)
 	w.remove("a")
-	w.eventually(w.is("a", metav1.ConditionFalse, v1.ReasonNameTaken))
+	w.Eventually(w.is("a", metav1.ConditionFalse, v1.ReasonNameTaken))
 	background := metav1.DeletePropagationBackground
 	require.NoError(w, jobs.Delete(w.Context(), "a-cleanup", metav1.DeleteOptions{PropagationPolicy: &background}))
 	w.finish(w.cleanup("a", theirs.UID), true)
-	w.eventually(w.gone("a"))
+	w.Eventually(w.gone("a"))
 }
 
 // checkNamespace: no Job can be made in a namespace that goes away, and it goes even so.
 func checkNamespace(w *world) {
 	w.ready("a")
 	require.NoError(w, w.client.CoreV1().Namespaces().Delete(w.Context(), w.namespace, metav1.DeleteOptions{}))
-	w.eventually(w.gone("a"))
+	w.Eventually(w.gone("a"))
 }
 
 // checkDefinition is about the CustomResourceDefinition alone.

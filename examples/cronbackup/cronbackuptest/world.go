@@ -1,10 +1,7 @@
 package cronbackuptest
 
 import (
-	"context"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,24 +15,23 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	v1 "github.com/thermostat-go/thermostat/examples/cronbackup/api/v1"
 	"github.com/thermostat-go/thermostat/examples/cronbackup/deploy"
+	"github.com/thermostat-go/thermostat/examples/internal/operatortest"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
 // Start runs an operator until ctx ends, and returns nil then.
-type Start func(ctx context.Context, cfg *rest.Config) error
+type Start = operatortest.Start
 
 // world is a cluster, as a test sees it: one namespace of it, with the rights of an administrator.
 type world struct {
-	*testing.T
+	operatortest.Waiter
 	namespace string
 	client    kubernetes.Interface
 	backups   dynamic.ResourceInterface
@@ -46,7 +42,8 @@ type world struct {
 func newWorld(t *testing.T, cfg *rest.Config, namespace string) *world {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS = -1
-	return &world{T: t, namespace: namespace, client: kubernetes.NewForConfigOrDie(cfg),
+	return &world{Waiter: operatortest.Waiter{T: t, Patience: 30 * time.Second}, namespace: namespace,
+		client: kubernetes.NewForConfigOrDie(cfg),
 		backups: dynamic.NewForConfigOrDie(cfg).Resource(v1.GroupVersion.WithResource("cronbackups")).
 			Namespace(namespace)}
 }
@@ -60,7 +57,7 @@ func InMemory(t *testing.T, start Start) {
 				server := reconciletest.NewServer(t, ServerOptions(dir))
 				w := newWorld(t, server.Config(), "default")
 				w.finish = w.finishJob
-				stop := run(t, start, server.LinkAs(Account).Config())
+				stop := operatortest.Run(t, start, server.LinkAs(Account).Config())
 				defer stop()
 				behaviour(w)
 			})
@@ -74,7 +71,7 @@ func OnCluster(t *testing.T, start Start) {
 	Install(t, c)
 	cfg := c.Config()
 	cfg.Impersonate.UserName = Account
-	stop := run(t, start, cfg)
+	stop := operatortest.Run(t, start, cfg)
 	defer stop()
 	for name, behaviour := range behaviours() {
 		t.Run(name, func(t *testing.T) {
@@ -93,9 +90,7 @@ var Account = reconciletest.ServiceAccount("cronbackup", "cronbackup")
 
 // Manifests writes the manifests to a folder, and returns it.
 func Manifests(t testing.TB) (dir string) {
-	dir = t.TempDir()
-	require.NoError(t, os.CopyFS(dir, deploy.Manifests))
-	return dir
+	return operatortest.Copy(t, deploy.Manifests)
 }
 
 // ServerOptions are those of a server in memory with the manifests in a folder, but for the webhooks. It does not check
@@ -103,7 +98,7 @@ func Manifests(t testing.TB) (dir string) {
 func ServerOptions(dir string) reconciletest.Options {
 	return reconciletest.Options{
 		CRDs:  []string{filepath.Join(dir, "backups.example.com_cronbackups.yaml")},
-		Roles: []string{filepath.Join(dir, "rbac.yaml")}, Rules: noRules{},
+		Roles: []string{filepath.Join(dir, "rbac.yaml")}, Rules: operatortest.NoRules{},
 		Namespaces: []string{"default", "cronbackup"},
 	}
 }
@@ -115,61 +110,9 @@ func WithWebhooks(dir string) reconciletest.Options {
 	return opts
 }
 
-type noRules struct{}
-
-func (noRules) CompileRules([]byte) (reconciletest.RuleCheck, error) {
-	return func(_, _ map[string]any) field.ErrorList { return nil }, nil
-}
-
 // Install applies the manifests, but for the Deployment and the sample.
 func Install(t testing.TB, c *cluster.Cluster) {
-	for _, name := range []string{"namespace.yaml", "backups.example.com_cronbackups.yaml", "rbac.yaml"} {
-		documents, err := fs.ReadFile(deploy.Manifests, name)
-		require.NoError(t, err)
-		objects, err := cluster.Decode(documents)
-		require.NoError(t, err)
-		require.NoError(t, c.Apply(t.Context(), objects...))
-	}
-}
-
-// run starts an operator, and returns a function that stops it.
-func run(t *testing.T, start Start, cfg *rest.Config) (stop func()) {
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- start(ctx, cfg) }()
-	return func() {
-		cancel()
-		require.NoError(t, <-ended)
-	}
-}
-
-// patience is how long a test waits for what is to come; virtual time is free.
-const patience = 30 * time.Second
-
-// eventually waits until check returns nil.
-func (w *world) eventually(check func() error) {
-	w.Helper()
-	w.within(patience, check)
-}
-
-// within waits for at most d until check returns nil.
-func (w *world) within(d time.Duration, check func() error) {
-	w.Helper()
-	var last error
-	if err := wait.PollUntilContextTimeout(w.Context(), 20*time.Millisecond, d, true,
-		func(context.Context) (bool, error) { last = check(); return last == nil, nil }); err != nil {
-		w.Fatalf("not within %s: %v", d, last)
-	}
-}
-
-// always checks for d that check returns nil.
-func (w *world) always(d time.Duration, check func() error) {
-	w.Helper()
-	err := wait.PollUntilContextTimeout(w.Context(), 20*time.Millisecond, d, true,
-		func(context.Context) (bool, error) { return false, check() })
-	if !wait.Interrupted(err) {
-		w.Fatal(err)
-	}
+	operatortest.Install(t, c, deploy.Manifests, "namespace.yaml", "backups.example.com_cronbackups.yaml", "rbac.yaml")
 }
 
 // create makes a CronBackup.
@@ -239,7 +182,7 @@ func (w *world) cronJob(name string) (*batchv1.CronJob, error) {
 // cleanup waits for the Job that cleans up after a CronBackup, other than old.
 func (w *world) cleanup(name string, old types.UID) (job *batchv1.Job) {
 	w.Helper()
-	w.eventually(func() (err error) {
+	w.Eventually(func() (err error) {
 		job, err = w.client.BatchV1().Jobs(w.namespace).Get(w.Context(), name+"-cleanup", metav1.GetOptions{})
 		if err == nil && job.UID == old {
 			err = fmt.Errorf("it is still the old one")
@@ -277,7 +220,7 @@ func (w *world) finishPods(job *batchv1.Job, success bool) {
 		return
 	}
 	pods := w.client.CoreV1().Pods(w.namespace)
-	w.eventually(func() error {
+	w.Eventually(func() error {
 		list, err := pods.List(w.Context(), metav1.ListOptions{LabelSelector: "job-name=" + job.Name})
 		if err != nil {
 			return err

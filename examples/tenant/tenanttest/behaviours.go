@@ -65,7 +65,7 @@ func quantities(namesAndValues ...string) corev1.ResourceList {
 func (w *world) provisioned(change ...func(*v1.TenantSpec)) *v1.Tenant {
 	w.Helper()
 	w.create(w.name, change...)
-	w.eventually(w.is(w.name, v1.ReasonProvisioned))
+	w.Eventually(w.is(w.name, v1.ReasonProvisioned))
 	t, err := w.get(w.name)
 	require.NoError(w, err)
 	return t
@@ -109,8 +109,8 @@ func checkProjects(w *world) {
 	web, err := w.namespace("web")
 	require.NoError(w, err)
 	w.patch(w.name, `{"spec":{"projects":["web","shop"]}}`)
-	w.eventually(w.noNamespace("data"))
-	w.eventually(w.is(w.name, v1.ReasonProvisioned))
+	w.Eventually(w.noNamespace("data"))
+	w.Eventually(w.is(w.name, v1.ReasonProvisioned))
 	for _, project := range []string{"web", "shop"} {
 		_, err = w.binding(project)
 		require.NoError(w, err)
@@ -119,9 +119,9 @@ func checkProjects(w *world) {
 	require.NoError(w, err)
 	require.Equal(w, web.UID, is.UID)
 	w.patch(w.name, `{"spec":{"projects":[]}}`)
-	w.eventually(w.noNamespace("web"))
-	w.eventually(w.noNamespace("shop"))
-	w.eventually(w.is(w.name, v1.ReasonProvisioned))
+	w.Eventually(w.noNamespace("web"))
+	w.Eventually(w.noNamespace("shop"))
+	w.Eventually(w.is(w.name, v1.ReasonProvisioned))
 }
 
 func checkQuota(w *world) {
@@ -138,18 +138,18 @@ func checkQuota(w *world) {
 		_, err := w.client.CoreV1().ResourceQuotas(w.home("web")).Patch(w.Context(), v1.QuotaName,
 			types.MergePatchType, []byte(drift), metav1.PatchOptions{})
 		require.NoError(w, err)
-		w.within(time.Second, exact)
+		w.Within(time.Second, exact)
 	}
 	w.patch(w.name, `{"spec":{"quota":{"pods":"30","requests.cpu":null}}}`)
 	t.Spec.Quota = quantities("pods", "30")
-	w.within(time.Second, exact)
+	w.Within(time.Second, exact)
 }
 
 func checkDeleted(w *world) {
 	w.provisioned()
 	require.NoError(w, w.client.NetworkingV1().NetworkPolicies(w.home("web")).Delete(w.Context(), v1.QuotaName,
 		metav1.DeleteOptions{}))
-	w.within(time.Second, func() error {
+	w.Within(time.Second, func() error {
 		_, err := w.client.NetworkingV1().NetworkPolicies(w.home("web")).Get(w.Context(), v1.QuotaName,
 			metav1.GetOptions{})
 		return err
@@ -157,14 +157,14 @@ func checkDeleted(w *world) {
 	before, err := w.namespace("data")
 	require.NoError(w, err)
 	require.NoError(w, w.client.CoreV1().Namespaces().Delete(w.Context(), before.Name, metav1.DeleteOptions{}))
-	w.eventually(func() error {
+	w.Eventually(func() error {
 		is, err := w.namespace("data")
 		if err == nil && is.UID == before.UID {
 			err = errors.New("it is the old namespace")
 		}
 		return err
 	})
-	w.eventually(w.is(w.name, v1.ReasonProvisioned))
+	w.Eventually(w.is(w.name, v1.ReasonProvisioned))
 	_, err = w.binding("data")
 	require.NoError(w, err)
 }
@@ -174,13 +174,13 @@ func checkRole(w *world) {
 	before, err := w.binding("web")
 	require.NoError(w, err)
 	w.patch(w.name, `{"spec":{"members":["ada","grace"]}}`)
-	w.eventually(w.is(w.name, v1.ReasonProvisioned))
+	w.Eventually(w.is(w.name, v1.ReasonProvisioned))
 	is, err := w.binding("web")
 	require.NoError(w, err)
 	require.Len(w, is.Subjects, 3)
 	require.Equal(w, before.UID, is.UID)
 	w.patch(w.name, `{"spec":{"role":"view"}}`)
-	w.eventually(w.is(w.name, v1.ReasonProvisioned))
+	w.Eventually(w.is(w.name, v1.ReasonProvisioned))
 	for _, project := range []string{"web", "data"} {
 		is, err = w.binding(project)
 		require.NoError(w, err)
@@ -228,12 +228,12 @@ func checkSecret(w *world) {
 		require.NoError(w, err)
 	}
 	patch(Platform, `{"stringData":{"token":"two"}}`)
-	w.within(time.Second, w.copied(corev1.SecretTypeOpaque, "two"))
+	w.Within(time.Second, w.copied(corev1.SecretTypeOpaque, "two"))
 	patch(w.home("web"), `{"stringData":{"token":"mine","more":"x"}}`)
-	w.within(time.Second, w.copied(corev1.SecretTypeOpaque, "two"))
+	w.Within(time.Second, w.copied(corev1.SecretTypeOpaque, "two"))
 	require.NoError(w, shared.Delete(w.Context(), before.Name, metav1.DeleteOptions{}))
-	w.eventually(w.is(w.name, v1.ReasonSecretMissing))
-	w.eventually(func() error {
+	w.Eventually(w.is(w.name, v1.ReasonSecretMissing))
+	w.Eventually(func() error {
 		_, err := w.client.CoreV1().Secrets(w.home("web")).Get(w.Context(), before.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -241,24 +241,24 @@ func checkSecret(w *world) {
 		return fmt.Errorf("the copy is still there: %w", err)
 	})
 	w.secret("example.com/token", "three")
-	w.eventually(w.is(w.name, v1.ReasonProvisioned))
+	w.Eventually(w.is(w.name, v1.ReasonProvisioned))
 	require.NoError(w, w.copied("example.com/token", "three")())
 
 	// The type of a Secret cannot be changed, so that of a copy is another Secret.
 	require.NoError(w, shared.Delete(w.Context(), before.Name, metav1.DeleteOptions{}))
 	w.secret("example.com/other", "four")
-	w.eventually(w.copied("example.com/other", "four"))
-	w.eventually(w.is(w.name, v1.ReasonProvisioned))
+	w.Eventually(w.copied("example.com/other", "four"))
+	w.Eventually(w.is(w.name, v1.ReasonProvisioned))
 	require.NoError(w, shared.Delete(w.Context(), before.Name, metav1.DeleteOptions{}))
 }
 
 func checkSecretMissing(w *world) {
 	w.create(w.name, func(s *v1.TenantSpec) { s.PullSecret = "registry-" + w.name })
-	w.eventually(w.is(w.name, v1.ReasonSecretMissing))
+	w.Eventually(w.is(w.name, v1.ReasonSecretMissing))
 	_, err := w.binding("web")
 	require.NoError(w, err, "all else is there")
 	s := w.secret(corev1.SecretTypeOpaque, "one")
-	w.eventually(w.is(w.name, v1.ReasonProvisioned))
+	w.Eventually(w.is(w.name, v1.ReasonProvisioned))
 	require.NoError(w, w.copied(corev1.SecretTypeOpaque, "one")())
 	require.NoError(w, w.client.CoreV1().Secrets(Platform).Delete(w.Context(), s.Name, metav1.DeleteOptions{}))
 }
@@ -279,8 +279,8 @@ func checkTaken(w *world) {
 		ObjectMeta: metav1.ObjectMeta{Name: w.home("web")}}, metav1.CreateOptions{})
 	require.NoError(w, err)
 	w.create(w.name)
-	w.eventually(w.is(w.name, v1.ReasonNameTaken))
-	w.eventually(func() error {
+	w.Eventually(w.is(w.name, v1.ReasonNameTaken))
+	w.Eventually(func() error {
 		_, err := w.binding("data")
 		return err
 	})
@@ -289,32 +289,32 @@ func checkTaken(w *world) {
 	require.NoError(w, err)
 	require.Equal(w, theirs.Labels, is.Labels)
 	require.NoError(w, w.client.CoreV1().Namespaces().Delete(w.Context(), theirs.Name, metav1.DeleteOptions{}))
-	w.eventually(w.is(w.name, v1.ReasonProvisioned))
+	w.Eventually(w.is(w.name, v1.ReasonProvisioned))
 }
 
 // checkTwoTenants: the project b-c of Tenant a, and the project c of Tenant a-b.
 func checkTwoTenants(w *world) {
 	other := w.name + "-web"
 	w.create(other, func(s *v1.TenantSpec) { s.Projects = []string{"c"} })
-	w.eventually(w.is(other, v1.ReasonProvisioned))
+	w.Eventually(w.is(other, v1.ReasonProvisioned))
 	first, err := w.namespace("web-c")
 	require.NoError(w, err)
 	w.create(w.name, func(s *v1.TenantSpec) { s.Projects = []string{"web-c"} })
-	w.eventually(w.is(w.name, v1.ReasonNameTaken))
+	w.Eventually(w.is(w.name, v1.ReasonNameTaken))
 	is, err := w.namespace("web-c")
 	require.NoError(w, err)
 	require.Equal(w, first.Labels, is.Labels)
 	w.remove(other)
-	w.eventually(w.gone(other))
-	w.eventually(w.is(w.name, v1.ReasonProvisioned))
+	w.Eventually(w.gone(other))
+	w.Eventually(w.is(w.name, v1.ReasonProvisioned))
 }
 
 func checkRefused(w *world) {
 	w.create(w.name, func(s *v1.TenantSpec) { s.Quota = quantities("pods", "-1") })
-	w.eventually(w.is(w.name, v1.ReasonRefused))
-	w.always(2*time.Second, w.is(w.name, v1.ReasonRefused))
+	w.Eventually(w.is(w.name, v1.ReasonRefused))
+	w.Always(2*time.Second, w.is(w.name, v1.ReasonRefused))
 	w.patch(w.name, `{"spec":{"quota":{"pods":"1"}}}`)
-	w.eventually(w.is(w.name, v1.ReasonProvisioned))
+	w.Eventually(w.is(w.name, v1.ReasonProvisioned))
 }
 
 // checkFreed has a namespace that is in the way for so long that no failure is tried again within a second.
@@ -326,12 +326,12 @@ func checkFreed(w *world) {
 	time.Sleep(30 * time.Minute)
 	require.NoError(w, w.is(w.name, v1.ReasonNameTaken)())
 	require.NoError(w, w.client.CoreV1().Namespaces().Delete(w.Context(), w.home("web"), metav1.DeleteOptions{}))
-	w.within(time.Second, w.is(w.name, v1.ReasonProvisioned))
+	w.Within(time.Second, w.is(w.name, v1.ReasonProvisioned))
 }
 
 func checkRefusedOnce(w *world) {
 	w.create(w.name, func(s *v1.TenantSpec) { s.Quota = quantities("pods", "-1") })
-	w.eventually(w.is(w.name, v1.ReasonRefused))
+	w.Eventually(w.is(w.name, v1.ReasonRefused))
 	sent := func() (n int) {
 		for _, r := range w.link.Requests() {
 			if r.Resource.Resource == "resourcequotas" && r.Writes() {
@@ -350,7 +350,7 @@ func checkCalm(w *world) {
 	w.patch(w.name, `{"metadata":{"labels":{"a":"b"}}}`)
 	before, err := w.versions()
 	require.NoError(w, err)
-	w.always(2*time.Second, func() error {
+	w.Always(2*time.Second, func() error {
 		is, err := w.versions()
 		if err == nil && !apiequality.Semantic.DeepEqual(before, is) {
 			err = fmt.Errorf("something was written: before %v, and now %v", before, is)
@@ -367,8 +367,8 @@ func checkDeletion(w *world) {
 		[]byte(`{"metadata":{"finalizers":["example.com/audit"]}}`), metav1.PatchOptions{})
 	require.NoError(w, err)
 	w.remove(w.name)
-	w.eventually(w.is(w.name, v1.ReasonCleaningUp))
-	w.always(2*time.Second, func() error {
+	w.Eventually(w.is(w.name, v1.ReasonCleaningUp))
+	w.Always(2*time.Second, func() error {
 		for _, project := range []string{"web", "data"} {
 			home, err := w.namespace(project)
 			if err == nil && home.DeletionTimestamp != nil {
@@ -385,7 +385,7 @@ func checkDeletion(w *world) {
 	_, err = bindings.Patch(w.Context(), v1.MembersName, types.MergePatchType,
 		[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 	require.NoError(w, err)
-	w.eventually(w.gone(w.name))
+	w.Eventually(w.gone(w.name))
 	require.NoError(w, w.noNamespace("web")())
 	require.NoError(w, w.noNamespace("data")())
 }
@@ -398,7 +398,7 @@ func checkAlone(w *world, fault reconciletest.Fault) {
 		w.create(theirs[i])
 	}
 	for _, name := range theirs {
-		w.eventually(w.is(name, v1.ReasonProvisioned))
+		w.Eventually(w.is(name, v1.ReasonProvisioned))
 	}
 	w.link.Inject(func(r reconciletest.Request) reconciletest.Fault {
 		if r.Namespace == w.home("web") {
@@ -410,7 +410,7 @@ func checkAlone(w *world, fault reconciletest.Fault) {
 	for i := range 6 {
 		for _, name := range theirs {
 			w.patch(name, fmt.Sprintf(`{"spec":{"quota":{"pods":"%d"}}}`, i+1))
-			w.within(time.Second, w.is(name, v1.ReasonProvisioned))
+			w.Within(time.Second, w.is(name, v1.ReasonProvisioned))
 		}
 		time.Sleep(5 * time.Minute)
 	}

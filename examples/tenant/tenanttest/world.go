@@ -1,11 +1,8 @@
 package tenanttest
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -21,12 +18,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
-	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/thermostat-go/thermostat/examples/internal/operatortest"
 	v1 "github.com/thermostat-go/thermostat/examples/tenant/api/v1"
 	"github.com/thermostat-go/thermostat/examples/tenant/deploy"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
@@ -34,7 +30,7 @@ import (
 )
 
 // Start runs an operator until ctx ends, and returns nil then.
-type Start func(ctx context.Context, cfg *rest.Config) error
+type Start = operatortest.Start
 
 // Account is the user name of the operator's service account, and Platform its namespace.
 var Account = reconciletest.ServiceAccount(Platform, "tenant")
@@ -45,7 +41,7 @@ const Platform = "platform"
 // world is a cluster, as a test sees it, with the rights of an administrator. Tenants live in no namespace, so each
 // test has names of its own.
 type world struct {
-	*testing.T
+	operatortest.Waiter
 	name    string // of the test's Tenant
 	client  kubernetes.Interface
 	tenants dynamic.ResourceInterface
@@ -55,7 +51,8 @@ type world struct {
 func newWorld(t *testing.T, cfg *rest.Config, name string) *world {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS = -1
-	return &world{T: t, name: name, client: kubernetes.NewForConfigOrDie(cfg),
+	return &world{Waiter: operatortest.Waiter{T: t, Patience: time.Minute}, name: name,
+		client:  kubernetes.NewForConfigOrDie(cfg),
 		tenants: dynamic.NewForConfigOrDie(cfg).Resource(v1.GroupVersion.WithResource("tenants"))}
 }
 
@@ -72,7 +69,7 @@ func InMemory(t *testing.T, start Start) {
 				server := reconciletest.NewServer(t, ServerOptions(dir))
 				w := newWorld(t, server.Config(), "acme")
 				w.link = server.LinkAs(Account)
-				stop := run(t, start, w.link.Config())
+				stop := operatortest.Run(t, start, w.link.Config())
 				defer stop()
 				behaviour(w)
 			})
@@ -86,7 +83,7 @@ func OnCluster(t *testing.T, start Start) {
 	Install(t, c)
 	cfg := c.Config()
 	cfg.Impersonate.UserName = Account
-	stop := run(t, start, cfg)
+	stop := operatortest.Run(t, start, cfg)
 	defer stop()
 	t.Run("behaviours", func(t *testing.T) { // ends when all of them have ended
 		for name, behaviour := range behaviours() {
@@ -100,7 +97,7 @@ func OnCluster(t *testing.T, start Start) {
 	})
 	w := newWorld(t, c.Config(), "")
 	checkDefinition(w)
-	w.eventually(func() error {
+	w.Eventually(func() error {
 		list, err := w.tenants.List(t.Context(), metav1.ListOptions{})
 		for i := 0; err == nil && i < len(list.Items); i++ {
 			if name := list.Items[i].GetName(); strings.HasPrefix(name, prefix) {
@@ -116,9 +113,7 @@ const prefix = "test-"
 
 // Manifests copies the manifests into a folder, where a test may change them.
 func Manifests(t testing.TB) (dir string) {
-	dir = t.TempDir()
-	require.NoError(t, os.CopyFS(dir, deploy.Manifests))
-	return dir
+	return operatortest.Copy(t, deploy.Manifests)
 }
 
 // ServerOptions are those of a server in memory with the manifests in a folder. It does not check the rules in CEL:
@@ -126,66 +121,14 @@ func Manifests(t testing.TB) (dir string) {
 func ServerOptions(dir string) reconciletest.Options {
 	return reconciletest.Options{
 		CRDs:  []string{filepath.Join(dir, "platform.example.com_tenants.yaml")},
-		Roles: []string{filepath.Join(dir, "rbac.yaml")}, Rules: noRules{},
+		Roles: []string{filepath.Join(dir, "rbac.yaml")}, Rules: operatortest.NoRules{},
 		Namespaces: []string{"default", Platform},
 	}
 }
 
-type noRules struct{}
-
-func (noRules) CompileRules([]byte) (reconciletest.RuleCheck, error) {
-	return func(_, _ map[string]any) field.ErrorList { return nil }, nil
-}
-
 // Install applies the manifests, but for the Deployment and the sample.
 func Install(t testing.TB, c *cluster.Cluster) {
-	for _, name := range []string{"namespace.yaml", "platform.example.com_tenants.yaml", "rbac.yaml"} {
-		documents, err := fs.ReadFile(deploy.Manifests, name)
-		require.NoError(t, err)
-		objects, err := cluster.Decode(documents)
-		require.NoError(t, err)
-		require.NoError(t, c.Apply(t.Context(), objects...))
-	}
-}
-
-// run starts an operator, and returns a function that stops it.
-func run(t *testing.T, start Start, cfg *rest.Config) (stop func()) {
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- start(ctx, cfg) }()
-	return func() {
-		cancel()
-		require.NoError(t, <-ended)
-	}
-}
-
-// patience is how long a test waits for what is to come; virtual time is free.
-const patience = time.Minute
-
-// eventually waits until check returns nil.
-func (w *world) eventually(check func() error) {
-	w.Helper()
-	w.within(patience, check)
-}
-
-// within waits for at most d until check returns nil.
-func (w *world) within(d time.Duration, check func() error) {
-	w.Helper()
-	var last error
-	if err := wait.PollUntilContextTimeout(w.Context(), 20*time.Millisecond, d, true,
-		func(context.Context) (bool, error) { last = check(); return last == nil, nil }); err != nil {
-		w.Fatalf("not within %s: %v", d, last)
-	}
-}
-
-// always checks for d that check returns nil.
-func (w *world) always(d time.Duration, check func() error) {
-	w.Helper()
-	err := wait.PollUntilContextTimeout(w.Context(), 20*time.Millisecond, d, true,
-		func(context.Context) (bool, error) { return false, check() })
-	if !wait.Interrupted(err) {
-		w.Fatal(err)
-	}
+	operatortest.Install(t, c, deploy.Manifests, "namespace.yaml", "platform.example.com_tenants.yaml", "rbac.yaml")
 }
 
 // create makes a Tenant with the projects web and data.
