@@ -102,15 +102,25 @@ const (
 // handlers of k8s.io/apimachinery/pkg/util/runtime while it runs.
 func Check(t *testing.T, sc Scenario) {
 	t.Helper()
-	all := alikeFindings(Search(t, sc))
+	c := search(t, sc)
+	all := alikeFindings(c.findings)
 	for i, alike := range all {
 		t.Errorf("reconciletest.Check: finding %d of %d, %s%s", i+1, len(all), alike[0], others(alike[1:]))
+	}
+	if c.untried {
+		t.Errorf("reconciletest.Check: Scenario.Limit is %s, in which not one disturbance was tried: nothing is known of "+
+			"the program", c.mayTake)
 	}
 }
 
 // Search does what [Check] does, and returns what it has found in place of failing the test, in the order in which it
 // was found. It fails the test at once if the scenario is wrong.
 func Search(t *testing.T, sc Scenario) []*Finding {
+	t.Helper()
+	return search(t, sc).findings
+}
+
+func search(t *testing.T, sc Scenario) *check {
 	t.Helper()
 	if err := sc.validate(); err != nil {
 		t.Fatalf("reconciletest.Check: %v", err)
@@ -126,7 +136,7 @@ func Search(t *testing.T, sc Scenario) []*Finding {
 	c := newCheck(t, &sc, limit)
 	if sc.Replay != "" {
 		c.replay(sc.Replay)
-		return c.findings
+		return c
 	}
 	if c.reference() {
 		learning{c}.history()
@@ -136,7 +146,7 @@ func Search(t *testing.T, sc Scenario) []*Finding {
 		c.random(c.within(budget / 2))
 	}
 	t.Log(c.report())
-	return c.findings
+	return c
 }
 
 // durations returns Budget and Limit, or what the environment has in place of them.
@@ -169,16 +179,15 @@ type check struct {
 	varies       *variance
 	findings     []*Finding
 	doubted      map[string]int // how often a failure that luck is needed for was replayed, by what it is about
-	limit        time.Time      // after it no schedule begins; zero: there is no limit
+	mayTake      time.Duration  // the schedules with disturbances; zero: there is no limit
+	limit        time.Time      // after it no schedule begins; zero: there is none, or none has begun yet
 	leftOut      string         // what was not run because of that
+	untried      bool           // that is all
 }
 
 func newCheck(t *testing.T, sc *Scenario, limit time.Duration) *check {
 	c := &check{t: t, scenario: sc, began: time.Now(), covered: newCoverage(), varies: newVariance(),
-		doubted: make(map[string]int)}
-	if limit > 0 {
-		c.limit = c.began.Add(limit)
-	}
+		doubted: make(map[string]int), mayTake: limit}
 	return c
 }
 
@@ -317,6 +326,9 @@ func (c *check) reference() bool {
 func (c *check) singles() {
 	all := c.possible()
 	runner{c}.announce(len(all))
+	if c.mayTake > 0 {
+		c.limit = time.Now().Add(c.mayTake)
+	}
 	done := 0
 	for s, o := range (runner{c}).inOrder(runner{c}.each(all), c.limit) {
 		c.judge(s, o)
@@ -324,6 +336,7 @@ func (c *check) singles() {
 		done++
 	}
 	if done < len(all) && !c.enough() {
+		c.untried = done == 0
 		c.leftOut = fmt.Sprintf("%d of the %d schedules with one disturbance, and all with several", len(all)-done,
 			len(all))
 	}
@@ -335,8 +348,8 @@ func (c runner) announce(singles int) {
 	took := time.Since(c.began) / time.Duration(c.runs) * time.Duration(singles) / time.Duration(c.atOnce())
 	text := fmt.Sprintf("%d runs without disturbances took %s, so the %d with one will take about %s", c.runs,
 		time.Since(c.began).Round(time.Millisecond), singles, took.Round(100*time.Millisecond))
-	if !c.limit.IsZero() {
-		text += fmt.Sprintf("; the limit is in %s", time.Until(c.limit).Round(100*time.Millisecond))
+	if c.mayTake > 0 {
+		text += fmt.Sprintf("; the limit is %s", c.mayTake)
 	}
 	c.t.Log(text)
 }

@@ -565,11 +565,13 @@ func TestCheckDoesNotJudgeRightsThatNothingAsksFor(t *testing.T) {
 func TestCheckStopsAtItsLimit(t *testing.T) {
 	s := greets(givesUp(func(_, _ error) bool { return true }))
 	s.Limit, s.Budget = time.Nanosecond, time.Hour
+	require.True(t, reconciletest.Untried(t, s), "silence would say nothing of the program")
 	require.Empty(t, reconciletest.Search(t, s))
 	require.Regexp(t, `; the limit has left out \d+ of the \d+ schedules with one disturbance, and all with several\n`,
 		reconciletest.Report(t, s))
 	s.Limit, s.Findings = time.Hour, 1
 	require.NotEmpty(t, reconciletest.Search(t, s))
+	require.False(t, reconciletest.Untried(t, s))
 }
 
 func TestCheckTakesItsTimesFromTheEnvironment(t *testing.T) {

@@ -81,6 +81,12 @@ func Report(t *testing.T, sc Scenario) string {
 	return c.report()
 }
 
+// Untried reports whether Check fails since it has not tried a single disturbance.
+func Untried(t *testing.T, sc Scenario) bool {
+	t.Helper()
+	return search(t, sc).untried
+}
+
 // Durations returns the budget and the limit of a scenario.
 func Durations(sc Scenario) (budget, limit time.Duration, err error) { return sc.durations() }
 
