@@ -94,11 +94,13 @@ func backedUp(t *testing.T) reconciletest.Scenario {
 			}
 			return nil
 		},
-		Always: keepsBackups,
-		Budget: time.Second,
+		Always:   keepsBackups,
+		Budget:   time.Second,
+		Limit:    5 * time.Second,
+		Parallel: true,
 	}
 	if soak {
-		sc.Budget, sc.Seed = 3*time.Minute, uint64(time.Now().UnixNano())
+		sc.Budget, sc.Limit, sc.Seed = 3*time.Minute, 0, uint64(time.Now().UnixNano())
 	}
 	return sc
 }
@@ -130,13 +132,9 @@ func keepsBackups(w reconciletest.Write, s *reconciletest.Server) error {
 	return nil
 }
 
-// TestCheck disturbs the operator at each of its requests, while a CronBackup gets a schedule that the server refuses,
-// and the first one again. It takes 40 s of a processor, so it is only for long runs.
-func TestCheck(t *testing.T) {
-	if soak {
-		reconciletest.Check(t, backedUp(t))
-	}
-}
+// TestCheck disturbs the operator while a CronBackup gets a schedule that the server refuses, and the first one again.
+// A long run does so at each of its requests.
+func TestCheck(t *testing.T) { reconciletest.Check(t, backedUp(t)) }
 
 // TestCheckDeletion does the same while a CronBackup is deleted.
 func TestCheckDeletion(t *testing.T) {

@@ -41,14 +41,15 @@ data: {token: b25l}
 // of it back.
 func provisioned(t *testing.T, steps ...string) reconciletest.Scenario {
 	sc := reconciletest.Scenario{
-		Run:     start,
-		Server:  tenanttest.ServerOptions(tenanttest.Manifests(t)),
-		User:    tenanttest.Account,
-		Steps:   reconciletest.ApplyYAML(steps...),
-		Settled: settled,
-		Always:  keepsTenants,
-		Budget:  time.Second,
-		Limit:   3 * time.Second,
+		Run:      start,
+		Server:   tenanttest.ServerOptions(tenanttest.Manifests(t)),
+		User:     tenanttest.Account,
+		Steps:    reconciletest.ApplyYAML(steps...),
+		Settled:  settled,
+		Always:   keepsTenants,
+		Budget:   time.Second,
+		Limit:    3 * time.Second,
+		Parallel: true,
 	}
 	if soak {
 		sc.Budget, sc.Limit, sc.Seed = 3*time.Minute, 0, uint64(time.Now().UnixNano())

@@ -59,7 +59,9 @@ type Scenario struct {
 	// of a run that fails take the time that they need.
 	Limit time.Duration
 	// Parallel runs one schedule on each core (GOMAXPROCS) at the same time. What is found is the same, in the same
-	// order. The functions of the scenario must be safe for that: a variable outside of Run is shared between runs.
+	// order. The functions of the scenario must be safe for that: a variable outside of Run is shared between runs. So
+	// it is for programs that keep nothing in variables of their packages, as those of this library do not. Where
+	// other tests take all cores already, as with go test ./..., it saves little.
 	Parallel bool
 	// Findings is how many different findings end the search; those that differ only in the disturbance count once.
 	// Zero: 10.
