@@ -89,6 +89,11 @@ test-library: build
 	$(TEST) -run '$(CASES)' ./reconcile ./reconcile/reconciletest
 	$(TEST) -tags purego ./informer/internal/wire/...
 	$(TEST) -run NoAllocations ./workqueue
+# The operators on controller-runtime pass the same tests as ours, in memory with the others, on a control plane here.
+TWINS = ^TestOnACluster$$
+.PHONY: test-twins
+test-twins: build ## the operators on controller-runtime on a control plane; 2 minutes; make release runs it
+	cd internal/controllerruntime && $(TEST) -count=1 -run '$(TWINS)' ./cronbackup ./tenant
 # A test of internal/controllerruntime reads files of another module, whose changes the test cache does not see.
 test-rest: build
 	$(TEST) -timeout 25m $(REST)
@@ -97,7 +102,7 @@ test-rest: build
 	cd informer/ctrlruntime && $(TEST) ./...
 	cd reconcile/reconciletest/cel && $(TEST) ./...
 	cd reconcile/traces && $(TEST) ./...
-	cd internal/controllerruntime && $(TEST) -count=1 ./...
+	cd internal/controllerruntime && $(TEST) -count=1 -skip '$(TWINS)' ./...
 	cd internal/zoo && $(TEST) ./...
 test-etcd: build
 	cd examples/etcd && $(TEST) -timeout 30m ./...
@@ -283,7 +288,7 @@ test-release: ## does make release refuse what is broken? 3 minutes
 .PHONY: release prepare-release
 release: ## check everything and tag VERSION=v0.1.0; see .github/RELEASING.md
 	$(RELEASE) -db $(VULNDB) $(if $(OFFLINE),-offline) -check
-	$(MAKE) --no-print-directory lint test test-release client-go versions
+	$(MAKE) --no-print-directory lint test test-twins test-release client-go versions
 	$(RELEASE) -db $(VULNDB) $(if $(OFFLINE),-offline) $(if $(CHECK),-check)
 prepare-release: ## write VERSION=v0.1.0 into the nested modules
 	$(RELEASE) -prepare

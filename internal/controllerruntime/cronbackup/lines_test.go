@@ -12,7 +12,7 @@ import (
 // only ours has them; what wires them up is.
 func TestLines(t *testing.T) {
 	ours, theirs := lines.Comparison{
-		Ours: example, Theirs: ".",
+		Ours: "../../../examples/cronbackup", Theirs: ".",
 		Parts: map[string]string{"main.go": "wiring", "api/v1/types.go": "types", "api/v1/register.go": "scheme",
 			"webhooks.go": "webhooks"},
 		Order: []string{"wiring", "reconcile"}, Without: "webhooks",
