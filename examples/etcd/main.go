@@ -34,7 +34,6 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/events"
 	"github.com/thermostat-go/thermostat/reconcile/metrics"
-	"github.com/thermostat-go/thermostat/reconcile/plan"
 	"github.com/thermostat-go/thermostat/reconcile/program"
 	"github.com/thermostat-go/thermostat/reconcile/rights"
 	"github.com/thermostat-go/thermostat/reconcile/serve"
@@ -66,9 +65,8 @@ func main() {
 	pflag.StringVar(&o.snapshotImage, "snapshot-image", "etcd-snapshot:dev",
 		"image whose entrypoint is the command snapshot")
 	pflag.StringVar(&o.address, "http-address", "127.0.0.1:8080", "of /metrics, /healthz and /readyz; 0: nowhere")
-	planned := plan.Flag(pflag.CommandLine, plan.RunOptions{Options: plan.Options{World: plan.Healthy}})
 	pflag.Parse()
-	program.Main(*kubeconfig, planned(func(ctx context.Context, cfg *rest.Config) error { return run(ctx, cfg, o) }))
+	program.Main(*kubeconfig, func(ctx context.Context, cfg *rest.Config) error { return run(ctx, cfg, o) })
 }
 
 // run runs the operator until ctx ends. It then returns nil or, if it was still starting, an error that wraps ctx's
@@ -85,7 +83,7 @@ func run(ctx context.Context, base *rest.Config, o options) error {
 		return err
 	}
 	r := &reconciler{options: o, events: recorder}
-	if plan.Planned(ctx) {
+	if program.Planned(ctx) {
 		r.rehearse()
 	}
 	collector := metrics.New(metrics.Options{})

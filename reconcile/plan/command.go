@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/internal/planned"
 )
 
 // Command is a program that runs as a process.
@@ -225,7 +226,7 @@ func environment(all []string, kubeconfig, home string) (env []string) {
 		}
 	}
 	return append(env, "KUBECONFIG="+kubeconfig, "HOME="+home, "USERPROFILE="+home,
-		plannedVariable+"="+kubeconfig)
+		planned.Variable+"="+kubeconfig)
 }
 
 // stop ends a process and those that it has started, and waits for it.

@@ -60,8 +60,9 @@
 // # What the program does elsewhere
 //
 // Only the requests that a program makes by the configuration of the fork are kept from the world. One that acts on
-// something else, such as the databases that it looks after, does so. [Planned], or the variable THERMOSTAT_PLANNED of
-// its environment, tells a program that it has to look only. The report names, on Linux, what it was connected to.
+// something else, such as the databases that it looks after, does so. Package program's Planned, or the variable
+// THERMOSTAT_PLANNED of its environment, tells a program that it has to look only. The report names, on Linux, what
+// the process was connected to.
 //
 // With [Command].Isolated it has no network but one of its own, in which the fork answers and nothing else, on Linux.
 // /run and /var/run are empty but for what a program in a pod finds there, the token and the certificate of its service

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/thermostat-go/thermostat/reconcile/plan"
+	"github.com/thermostat-go/thermostat/reconcile/program"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
@@ -88,7 +89,7 @@ func ExampleFlag() {
 	}
 	defer cluster.Close()
 	run := func(ctx context.Context, cfg *rest.Config) error {
-		fmt.Println("on a fork:", plan.Planned(ctx))
+		fmt.Println("on a fork:", program.Planned(ctx))
 		_, err := kubernetes.NewForConfigOrDie(cfg).CoreV1().ConfigMaps("default").Create(ctx,
 			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}}, metav1.CreateOptions{})
 		return err

@@ -23,7 +23,8 @@ import (
 // The error of a plan has the method ProgramStatus, by which program.Main ends the process: 2 if there are changes. See
 // [Report.ExitStatus]. What the program prints itself on standard output stands before the report.
 //
-// A program that does not call Flag does not link this package, which is as large as package reconciletest.
+// A program that does not call Flag does not link this package, which is large: with it examples/hello has 76 MB in
+// place of 24 MB, and stripped 54 MB in place of 17 MB.
 func Flag(flags interface {
 	StringVar(p *string, name, value, usage string)
 }, o RunOptions) (planned func(Func) Func) {

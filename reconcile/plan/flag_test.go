@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/thermostat-go/thermostat/reconcile/plan"
+	"github.com/thermostat-go/thermostat/reconcile/program"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
@@ -21,7 +22,7 @@ func TestAProgramWithoutTheFlagRunsAsItIs(t *testing.T) {
 	w := newWorld(t, reconciletest.Options{})
 	var onFork bool
 	run := func(ctx context.Context, cfg *rest.Config) error {
-		onFork = plan.Planned(ctx)
+		onFork = program.Planned(ctx)
 		_, err := kubernetes.NewForConfigOrDie(cfg).CoreV1().Pods("").List(ctx, metav1.ListOptions{})
 		return err
 	}

@@ -5,12 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"k8s.io/client-go/rest"
 
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/internal/planned"
 )
 
 // RunOptions may be left zero.
@@ -26,7 +26,8 @@ type RunOptions struct {
 type Func = func(ctx context.Context, cfg *rest.Config) error
 
 // Run runs a program on a fork of the cluster that base leads to, until it has settled or its time is over, ends it,
-// and returns what it has done. run gets the configuration of the fork, and a context of which [Planned] is true.
+// and returns what it has done. run gets the configuration of the fork, and a context by which program.Planned
+// says that it is planned.
 //
 // If run returns an error before it is told to end, Run returns that beside the report.
 func Run(ctx context.Context, base *rest.Config, run Func, o RunOptions) (report *Report, err error) {
@@ -35,7 +36,7 @@ func Run(ctx context.Context, base *rest.Config, run Func, o RunOptions) (report
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, fork.Close()) }()
-	untilStopped, cancel := context.WithCancel(context.WithValue(ctx, plannedKey{}, true))
+	untilStopped, cancel := context.WithCancel(planned.With(ctx))
 	defer cancel()
 	var group lifecycle.Group
 	var failed error
@@ -53,23 +54,6 @@ func Run(ctx context.Context, base *rest.Config, run Func, o RunOptions) (report
 		}
 		return failed
 	})
-}
-
-type plannedKey struct{}
-
-// plannedVariable is in the environment of a process that runs on a fork. Its value is that of KUBECONFIG: one that is
-// left over elsewhere says nothing.
-const plannedVariable = "THERMOSTAT_PLANNED"
-
-// Planned reports whether a program runs on a fork: by its context, or one that was made from it, or as a process, by
-// the variable THERMOSTAT_PLANNED of its environment. A program that acts on something else than the cluster, such as
-// the databases that it looks after, then has to look only.
-func Planned(ctx context.Context) bool {
-	if ctx.Value(plannedKey{}) != nil {
-		return true
-	}
-	by := os.Getenv(plannedVariable)
-	return by != "" && by == os.Getenv("KUBECONFIG")
 }
 
 // settle waits for a program that runs as long as running does, and returns the report once stop has ended it.

@@ -1,4 +1,5 @@
-// Package program has the main function of a controller: [Main] finds the API server and stops at a signal.
+// Package program has the main function of a controller: [Main] finds the API server and stops at a signal. [Planned]
+// tells it that what it does is only looked at.
 //
 // It is a package of its own because it reads kubeconfig files with client-go's clientcmd, which package reconcile does
 // without.
@@ -20,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/internal/planned"
 )
 
 // Main is the main function of a program. It calls run with the configuration of the API server, and ends the process
@@ -52,6 +54,11 @@ func Main(kubeconfig string, run func(ctx context.Context, cfg *rest.Config) err
 	}
 	klog.Flush()
 }
+
+// Planned reports whether the program runs on a fork of the cluster, made by package reconcile/plan: by its context, or
+// one that was made from it, or as a process, by the variable THERMOSTAT_PLANNED of its environment. A program that
+// acts on something else than the cluster, such as the databases that it looks after, then has to look only.
+func Planned(ctx context.Context) bool { return planned.Is(ctx) }
 
 // statusOf returns the exit status for the error of a program, which it logs.
 func statusOf(ctx context.Context, err error) int {

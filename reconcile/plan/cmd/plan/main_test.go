@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/thermostat-go/thermostat/reconcile/plan"
+	"github.com/thermostat-go/thermostat/reconcile/program"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
@@ -29,13 +30,13 @@ func TestMain(m *testing.M) {
 	if does == "" {
 		os.Exit(m.Run())
 	}
-	if err := program(does); err != nil {
+	if err := beProgram(does); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func program(does string) error {
+func beProgram(does string) error {
 	if does == "fails" {
 		return fmt.Errorf("this program fails")
 	}
@@ -66,7 +67,7 @@ func program(does string) error {
 		}
 		return nil
 	}
-	if os.Getenv("KUBECONFIG") != "" && !plan.Planned(context.Background()) {
+	if os.Getenv("KUBECONFIG") != "" && !program.Planned(context.Background()) {
 		return fmt.Errorf("it does not know that it is planned")
 	}
 	if os.Getenv("KUBERNETES_MASTER") != "" {
