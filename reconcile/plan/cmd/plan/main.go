@@ -156,6 +156,8 @@ func runProgram(ctx context.Context, o options, command []string, errOut io.Writ
 	if err != nil {
 		return nil, fmt.Errorf("plan: no configuration of a cluster: %w", err)
 	}
+	fmt.Fprintf(errOut, "plan: %s runs on a fork of %s, until it has done nothing new for %v\n", command[0], cfg.Host,
+		o.quiet)
 	opts := plan.RunOptions{Quiet: o.quiet, Timeout: o.timeout, Options: plan.Options{Account: o.account}}
 	if o.healthy {
 		opts.World = plan.Healthy
