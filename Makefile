@@ -92,7 +92,7 @@ test-library: build
 # The operators on controller-runtime pass the same tests as ours, in memory with the others, on a control plane here.
 TWINS = ^TestOnACluster$$
 .PHONY: test-twins
-test-twins: build ## the operators on controller-runtime on a control plane; 2 minutes; make release runs it
+test-twins: build ## the operators on controller-runtime on a control plane; make release runs it
 	cd internal/controllerruntime && $(TEST) -count=1 -run '$(TWINS)' ./cronbackup ./tenant
 # A test of internal/controllerruntime reads files of another module, whose changes the test cache does not see.
 test-rest: build
