@@ -138,7 +138,7 @@ func (c *cache) ready(place string) bool {
 }
 
 // barred reports whether the cache comes and goes, and the server refuses what it asks for, or does not know it.
-func (c *cache) barred(place string) bool {
+func barred(c *cache, place string) bool {
 	h := c.HealthIn(place)
 	return c.comes && (h.State == informer.Denied || h.State == informer.Missing)
 }
@@ -146,7 +146,7 @@ func (c *cache) barred(place string) bool {
 // mayPass reports whether a key that needs the cache runs even so: only somebody else can let the server answer, and
 // Reconcile can say so. [Dynamic.Get] returns an error until the cache may be acted on, and then the keys run again.
 func (c *cache) mayPass() bool {
-	if !c.barred(metav1.NamespaceAll) {
+	if !barred(c, metav1.NamespaceAll) {
 		return false
 	}
 	c.passed.Store(true) // before the key looks at the cache: it sees that the cache is ready, or arrives finds this
@@ -154,7 +154,7 @@ func (c *cache) mayPass() bool {
 }
 
 // arrives queues the keys that have run without the cache, if it may be acted on now.
-func (c *cache) arrives() {
+func arrives(c *cache) {
 	if c.passed.Load() && c.ready(metav1.NamespaceAll) && c.passed.Swap(false) {
 		c.arrived()
 	}

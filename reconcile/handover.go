@@ -398,7 +398,7 @@ func (l *ledger) oweHandover(will *inheritance) <-chan struct{} {
 // comes and goes the server does not refuse it.
 func (c *cache) canShow(namespace string) bool {
 	h := c.HealthIn(namespace)
-	return c.byName || h.State == "" || h.Listed > 0 && !c.barred(namespace)
+	return c.byName || h.State == "" || h.Listed > 0 && !barred(c, namespace)
 }
 
 // handoverDebts returns what the caches have not seen of the handover.

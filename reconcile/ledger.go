@@ -241,7 +241,7 @@ func (l *ledger) saw(c *cache, key Key, uid types.UID, resourceVersion string, d
 // namespace. It finds the writes that no event tells of: the object came and went between two looks of the informer, is
 // outside of the selectors, or cannot be taken into the store.
 func (l *ledger) reached(c *cache, namespace string) {
-	c.arrives()
+	arrives(c)
 	byNamespace := namespace != metav1.NamespaceAll
 	if l.open.Load() == 0 && c.byNamespace.Load() == byNamespace && !c.unlisted.Load() {
 		return

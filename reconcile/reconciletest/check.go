@@ -108,8 +108,8 @@ func Check(t *testing.T, sc Scenario) {
 		t.Errorf("reconciletest.Check: finding %d of %d, %s%s", i+1, len(all), alike[0], others(alike[1:]))
 	}
 	if c.untried {
-		t.Errorf("reconciletest.Check: Scenario.Limit is %s, in which not one disturbance was tried: nothing is known of "+
-			"the program", c.mayTake)
+		t.Errorf("reconciletest.Check: Scenario.Limit is %s, in which not one disturbance was tried: nothing is known "+
+			"of the program", c.mayTake)
 	}
 }
 

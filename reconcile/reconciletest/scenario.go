@@ -53,10 +53,10 @@ type Scenario struct {
 	// them.
 	Budget time.Duration
 	// Limit is the real time after which Check begins no schedule with a disturbance any more, for slow machines. Zero:
-	// there is no limit. The environment variable RECONCILETEST_LIMIT, such as 30s, replaces it. What is left out is the
-	// end: each kind of disturbance comes once before any of them comes again. With go test -v Check logs how much was
-	// left out; Check fails if that was everything. The runs without disturbances come before, and they and the replays
-	// of a run that fails take the time that they need.
+	// there is no limit. The environment variable RECONCILETEST_LIMIT, such as 30s, replaces it. What is left out is
+	// the end: each kind of disturbance comes once before any of them comes again. With go test -v Check logs how much
+	// was left out; Check fails if that was everything. The runs without disturbances come before, and they and the
+	// replays of a run that fails take the time that they need.
 	Limit time.Duration
 	// Parallel runs one schedule on each core (GOMAXPROCS) at the same time. What is found is the same, in the same
 	// order. The functions of the scenario must be safe for that: a variable outside of Run is shared between runs. So
