@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -31,45 +30,6 @@ func (w *world) asked(verb, resource string) (n int) {
 		}
 	}
 	return n
-}
-
-// TestAnImpatientClientGetsItsAnswerInTheEnd has a cluster that takes longer for a list than the program waits for it.
-func TestAnImpatientClientGetsItsAnswerInTheEnd(t *testing.T) {
-	w := newWorld(t, reconciletest.Options{})
-	_, err := w.clients().CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	listed, impatient, once := make(chan struct{}), make(chan struct{}), sync.Once{}
-	w.link.Inject(func(r reconciletest.Request) reconciletest.Fault {
-		return func(ctx context.Context, serve func() (*http.Response, error)) (*http.Response, error) {
-			if r.Resource.Resource == "secrets" {
-				once.Do(func() { close(listed) })
-				<-impatient // until the program has gone away
-			}
-			return serve()
-		}
-	})
-	report, err := plan.Run(t.Context(), w.link.Config(), func(ctx context.Context, cfg *rest.Config) error {
-		secrets := kubernetes.NewForConfigOrDie(cfg).CoreV1().Secrets("default")
-		short, cancel := context.WithCancel(ctx)
-		defer cancel()
-		first := make(chan error, 1)
-		go func() {
-			_, err := secrets.Get(short, "a", metav1.GetOptions{})
-			first <- err
-		}()
-		<-listed
-		cancel()
-		if err := <-first; err == nil {
-			return fmt.Errorf("it was answered")
-		}
-		close(impatient)
-		_, err := secrets.Get(ctx, "a", metav1.GetOptions{})
-		return err
-	}, plan.RunOptions{Quiet: quiet})
-	require.NoError(t, err)
-	require.Empty(t, report.Changes)
-	require.Equal(t, 1, w.asked("list", "secrets"), "what has begun to be read is read")
 }
 
 // TestARefusedListIsNotAskedForAgain has a program that writes often, with a plan that may not read the namespaces.
