@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -32,7 +33,7 @@ const askAgain = 10 * time.Second
 // pageSize is how many objects one request asks the cluster for.
 const pageSize = 500
 
-// base is the cluster below a fork. Its only requests are GETs: see get.
+// base is the cluster below a fork. Its only requests are GETs and dry runs: see do.
 type base struct {
 	life      context.Context // of the fork: what has begun to be read is read, though the client does not wait
 	*recorder                 // which is told of writes, and of what is approximate
@@ -40,7 +41,10 @@ type base struct {
 	root      *url.URL
 	known     *runtime.Scheme // the types of Kubernetes: a program may add its own to scheme.Scheme
 
+	admits bool // Options.Admission
+
 	mu         sync.Mutex
+	limited    map[string]bool                              // guarded by mu: namespaces, and whether they have a quota
 	discovered map[schema.GroupVersion][]metav1.APIResource // guarded by mu
 	refusals   map[string]answered                          // guarded by mu, by path
 }
@@ -63,18 +67,31 @@ func newBase(life context.Context, cfg *rest.Config, r *recorder) (*base, error)
 		return nil, err
 	}
 	return &base{known: known, life: life, recorder: r, client: client, root: root,
-		discovered: make(map[schema.GroupVersion][]metav1.APIResource), refusals: make(map[string]answered)}, nil
+		discovered: make(map[schema.GroupVersion][]metav1.APIResource), refusals: make(map[string]answered),
+		limited: make(map[string]bool)}, nil
 }
 
-// get is the only way to the cluster, and sends nothing but GETs. An answer other than 2xx is an error.
+// get asks the cluster for something. An answer other than 2xx is an error.
 func (b *base) get(ctx context.Context, at string, query url.Values, accept string) (*http.Response, error) {
+	return b.do(ctx, http.MethodGet, at, query, accept, nil)
+}
+
+// do is the only way to the cluster. It sends GETs and dry runs.
+func (b *base) do(ctx context.Context, method, at string, query url.Values, accept string, body []byte) (
+	*http.Response, error) {
+	if method != http.MethodGet && !slices.Equal(query["dryRun"], []string{metav1.DryRunAll}) {
+		panic("plan: a write to the cluster that is no dry run")
+	}
 	u := *b.root
 	u.Path, u.RawQuery = path.Join("/", b.root.Path, at), query.Encode()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("Accept", accept)
+	if method != http.MethodGet {
+		req.Header.Set("Content-Type", "application/json")
+	}
 	resp, err := b.client.Do(req)
 	if err != nil {
 		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("the cluster below the fork does not answer: %v", err))
@@ -83,14 +100,14 @@ func (b *base) get(ctx context.Context, at string, query url.Values, accept stri
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	if err != nil {
 		return nil, err
 	}
 	var status metav1.Status
-	if json.Unmarshal(body, &status) != nil || status.Kind != "Status" {
+	if json.Unmarshal(answer, &status) != nil || status.Kind != "Status" {
 		return nil, apierrors.NewGenericServerResponse(resp.StatusCode, "get", schema.GroupResource{}, "",
-			strings.TrimSpace(string(body)), 0, true)
+			strings.TrimSpace(string(answer)), 0, true)
 	}
 	return nil, &apierrors.StatusError{ErrStatus: status}
 }
@@ -268,7 +285,7 @@ func (b *base) Document(req *http.Request) (*http.Response, error) {
 // contents calls each for the metadata of each object of a resource, in a namespace or in all.
 func (b *base) contents(ctx context.Context, r schema.GroupVersionResource, namespace string,
 	each func(metav1.PartialObjectMetadata)) error {
-	const accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+	const accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 	query := url.Values{"limit": {strconv.Itoa(pageSize)}}
 	for {
 		var page metav1.PartialObjectMetadataList

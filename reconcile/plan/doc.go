@@ -16,8 +16,9 @@
 // # What the cluster sees
 //
 // The cluster sees GETs: get, list, and discovery, by the rights of the configuration that it is called with. It sees
-// no write, no dry run, no watch and no access review. A resource is listed once, when the program first asks for it,
-// and stays at that state: what changes in the cluster afterwards is not seen. Two resources may be of two moments.
+// no write, no watch and no access review, and a dry run only with [Options].Admission. A resource is listed once, when
+// the program first asks for it, and stays at that state: what changes in the cluster afterwards is not seen. Two
+// resources may be of two moments.
 //
 // # What the program sees
 //
@@ -42,7 +43,7 @@
 //     update of a whole object that leaves out what the cluster would fill in then shows that as removed.
 //   - a custom resource whose definition cannot be read, or is not modelled, is handled without its schema. Rules in
 //     CEL are checked with [Options].Rules only.
-//   - webhooks are not called, and those that would be are named
+//   - without [Options].Admission webhooks are not called, and those that would be are named
 //   - what a CustomResourceDefinition that the program writes would serve is not served
 //   - without [Options].Account access reviews of the program's own rights are answered with yes, and no request is
 //     refused for want of a right
@@ -55,7 +56,26 @@
 // A program that elects its leader by another object than a Lease, such as an annotation of a ConfigMap, waits for the
 // one that runs in the cluster, and seems to change nothing.
 //
-// Not looked at, and not listed: quotas, limit ranges, pod security and admission policies.
+// Not looked at, and not listed, without [Options].Admission: quotas, limit ranges, pod security, admission policies.
+//
+// # Admission
+//
+// With [Options].Admission the fork sends each write to the cluster as a dry run before it makes it: a creation, the
+// update of the whole object, or a deletion. Defaults, validation, webhooks, admission policies and quotas are then the
+// cluster's, of whatever version, and what it refuses the program sees refused. Nothing is stored there, but what is
+// sent stands in the cluster's audit log, Secrets included if its policy says so, and its webhooks see it.
+//
+// The cluster judges each write against what it has itself, not against what the fork has, and the account that asks
+// is that of the plan, not that of the program. The report says where that makes a difference:
+//
+//   - a webhook that has side effects without dry runs refuses the request. The fork goes on without the cluster.
+//   - an object that is on the fork only cannot be updated there: the cluster is asked about its creation, and what may
+//     change is judged by the fork. Its status is not sent, nor is an object that needs another one of the fork.
+//   - an object that was deleted on the fork, and is made anew, is sent under another name
+//   - a quota is compared with each new object alone
+//
+// The Lease and the Events of the program are not sent, nor are what a healthy world writes and what the garbage
+// collector deletes.
 //
 // # What the program does elsewhere
 //
@@ -93,7 +113,7 @@
 // # Reading order
 //
 //	fork.go      the server, its configuration, Settle; certificate.go
-//	base.go      the cluster below: GETs only; account.go: the rights that the program has there
+//	base.go      the cluster below: GETs; admission.go: dry runs; account.go: the rights that the program has there
 //	recorder.go  requests and writes, and what becomes of them; fields.go, restarts.go
 //	lease.go     who leads; tracer.go: what goes with a deleted object; world.go: what comes of a written one
 //	report.go    what is said; text.go, page.go: how

@@ -31,6 +31,9 @@ type Options struct {
 	Rules reconciletest.RuleCompiler
 	// World is what goes on beside the program. Zero: nothing.
 	World World
+	// Admission sends each write of the program to the cluster as a dry run, too: its defaults, its validation, its
+	// webhooks, policies and quotas are then those of the cluster. The configuration needs the rights of [AdmitRole].
+	Admission bool
 	// Account is the service account that the program will run as in the cluster, as NAMESPACE/NAME. The fork then
 	// refuses what the roles of the cluster do not grant it. Empty: the program may do everything on the fork.
 	Account string
@@ -78,6 +81,7 @@ func (s *Server) start(cfg *rest.Config, o Options) (err error) {
 	if err != nil {
 		return err
 	}
+	b.admits = o.Admission
 	if s.dir, err = os.MkdirTemp("", "plan-"); err != nil {
 		return err
 	}

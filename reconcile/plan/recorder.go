@@ -61,6 +61,7 @@ type recorder struct {
 	endless   bool                               // an object has been changed so often that the plan ends
 	campaigns map[types.NamespacedName]time.Time // Leases that the program has made and may wait for, until then
 	events    int                                // Events that the program has recorded
+	made      map[string]bool                    // names of objects that the program has made
 }
 
 // place is what a change is of: an object, or its status.
@@ -81,6 +82,7 @@ type recorded struct {
 	old, now reconciletest.Object // of the first write and of the last one
 	writes   int
 	orphans  bool // it was deleted in a way that leaves its dependents
+	apart    bool // its status is written apart from the rest
 }
 
 // rewrites are the writes to one object.
@@ -111,7 +113,7 @@ func newRecorder() *recorder {
 		current: make(map[place]*recorded),
 		writes:  make(map[place]*rewrites), refused: make(map[refusal]int), inexact: make(map[inexact]int),
 		campaigns: make(map[types.NamespacedName]time.Time), missing: make(map[Right]bool),
-		unserved: make(map[schema.GroupVersionResource]bool)}
+		unserved: make(map[schema.GroupVersionResource]bool), made: make(map[string]bool)}
 }
 
 var (
@@ -239,6 +241,7 @@ func (r *recorder) Wrote(w reconciletest.BaseWrite) (looked <-chan struct{}) {
 	}
 	r.waited = false
 	object := cmp.Or[reconciletest.Object](w.New, w.Old)
+	r.made[w.Name] = r.made[w.Name] || w.Old == nil
 	at := place{w.Resource.GroupResource(), keyOf(object), object.GetUID(), w.Subresource == "status"}
 	if repeats := r.writesLocked(w.Request); w.Old != nil {
 		repeats.changes++
@@ -252,7 +255,8 @@ func (r *recorder) Wrote(w reconciletest.BaseWrite) (looked <-chan struct{}) {
 		return looked
 	}
 	orphans := w.New != nil && slices.Contains(w.New.GetFinalizers(), metav1.FinalizerOrphanDependents)
-	one = &recorded{r.wave, w.Resource, verb, at.status, w.By, w.Old, w.New, 1, verb == "delete" && orphans}
+	one = &recorded{r.wave, w.Resource, verb, at.status, w.By, w.Old, w.New, 1, verb == "delete" && orphans,
+		w.StatusApart}
 	r.changes = append(r.changes, one)
 	r.current[at] = one
 	return looked
@@ -466,6 +470,9 @@ func (one *recorded) change(orphaned reconciletest.Object) (Change, error) {
 			return c, err
 		}
 	}
+	if one.verb == "update" && one.apart { // in between others may have written the other part
+		c.Fields = slices.DeleteFunc(c.Fields, func(f Field) bool { return isStatus(f.Path) != one.status })
+	}
 	if one.verb == "delete" || one.verb == "remove" {
 		c.LosesData = losesData(one.resource.GroupResource())
 		if one.now != nil {
@@ -489,6 +496,8 @@ func (one *recorded) changesCustomPods() (bool, error) {
 	is, err2 := treeOf(one.now)
 	return changesPods(was["spec"], is["spec"]), errors.Join(err1, err2) // the object itself is no template
 }
+
+func isStatus(path string) bool { return path == "status" || strings.HasPrefix(path, "status.") }
 
 func objectOf(r schema.GroupVersionResource, o reconciletest.Object) Object {
 	kind := cmp.Or(o.GetObjectKind().GroupVersionKind().Kind, r.Resource)

@@ -26,7 +26,7 @@ type Report struct {
 	HotLoops []HotLoop `json:"hotLoops,omitempty"`
 	// Approximate says where the cluster may do otherwise than the fork.
 	Approximate []Approximation `json:"approximate,omitempty"`
-	// Missing are the rights that the plan would have needed in the cluster, to read.
+	// Missing are the rights that the plan would have needed in the cluster: to read and, for dry runs, to write.
 	Missing []Right `json:"missing,omitempty"`
 	// Unserved are resources that the program asked for and that the cluster does not have.
 	Unserved []string `json:"unserved,omitempty"`
@@ -133,7 +133,7 @@ type Approximation struct {
 	Times    int    `json:"times"`
 }
 
-// Right is a right to read in the cluster.
+// Right is a right in the cluster.
 type Right struct {
 	Verb      string `json:"verb"`
 	Group     string `json:"group,omitempty"`
@@ -261,7 +261,7 @@ func (r *Report) Doubt() string {
 	case len(r.Refused) > 0:
 		return "requests were refused"
 	case len(r.Missing) > 0:
-		return "the plan may not read everything"
+		return "the plan lacks rights"
 	case len(r.Unserved) > 0:
 		return "the cluster does not have what the program asks for"
 	case len(r.Elsewhere) > 0:

@@ -16,3 +16,16 @@ rules:
 - nonResourceURLs: [/api, /api/*, /apis, /apis/*, /openapi, /openapi/*, /version, /version/, /healthz, /livez, /readyz]
   verbs: [get]
 `
+
+// AdmitRole is the manifest of a ClusterRole that [Options].Admission needs beside [ReadRole]. Kubernetes has no right
+// to dry runs alone: who has this role can write everything. A plan sends nothing but dry runs by it. A plan of one
+// program needs less: what that program may write.
+const AdmitRole = `apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: plan-admission
+rules:
+- apiGroups: ["*"]
+  resources: ["*"]
+  verbs: [create, update, delete, bind, escalate]
+`

@@ -60,8 +60,16 @@ func (a *admission) operation() admissionregistrationv1.OperationType {
 	return admissionregistrationv1.Update
 }
 
-// hooks returns the webhooks of all configurations of a kind, in the order of their names.
-func (a *admission) hooks(configurations schema.GroupVersionResource) (all []hook) {
+// hooks returns the webhooks that the server asks. A fork asks none: its base does.
+func (a *admission) hooks(configurations schema.GroupVersionResource) []hook {
+	if a.server.fork != nil {
+		return nil
+	}
+	return a.configured(configurations)
+}
+
+// configured returns the webhooks of all configurations of a kind, in the order of their names.
+func (a *admission) configured(configurations schema.GroupVersionResource) (all []hook) {
 	if a.resource.Group == configurations.Group {
 		return nil // a configuration must not make its own repair impossible
 	}
@@ -72,10 +80,6 @@ func (a *admission) hooks(configurations schema.GroupVersionResource) (all []hoo
 		for _, h := range hooksOf(o) {
 			all = append(all, hook{h, o.GetName()})
 		}
-	}
-	if a.server.fork != nil {
-		a.server.fork.unasked(a, all)
-		return nil
 	}
 	return all
 }
@@ -130,7 +134,7 @@ func (a *admission) mutate() error {
 
 // validate asks those who may refuse: the rules of the kind, and then the webhooks, all at once.
 func (a *admission) validate() error {
-	if r := a.resource; !r.custom() && r.builtin.admit != nil && a.o != nil && a.old != nil {
+	if r := a.resource; !a.asked && !r.custom() && r.builtin.admit != nil && a.o != nil && a.old != nil {
 		if err := r.builtin.admit(a.o, a.old); err != nil {
 			return err
 		}

@@ -46,6 +46,9 @@ func (c *call) bind(s *Server) (*http.Response, error) {
 	if err := a.unasked(slices.Concat(a.hooks(mutatingConfigurations), a.hooks(validatingConfigurations))); err != nil {
 		return nil, err
 	}
+	if s.fork != nil {
+		s.fork.unasked(a)
+	}
 	for {
 		live := s.lookup(c.resource, c.key())
 		if live == nil {

@@ -196,6 +196,9 @@ func (c *call) admitDeletion(s *Server, live object, opts *metav1.DeleteOptions)
 	}
 	a := newAdmission(s, c, nil, live)
 	a.options = opts
+	if err := s.fork.admit(a); err != nil {
+		return err
+	}
 	if err := a.mutate(); err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -48,6 +49,10 @@ type Base interface {
 	// collector waits until the channel is closed that it returns, if it returns one: a Base that wants to know what
 	// goes with a deleted object asks the fork for those resources meanwhile, so that it has read them.
 	Wrote(w BaseWrite) (looked <-chan struct{})
+	// Admit says whether the base would take a write of a client, and what it would make of it. The fork asks before it
+	// makes the write, and also about a write that is a dry run itself. opts are those of a deletion. An error is the
+	// answer to the client.
+	Admit(ctx context.Context, w BaseWrite, opts *metav1.DeleteOptions) (BaseAnswer, error)
 	// Approximate is told why the base may have answered a request otherwise.
 	Approximate(r Request, why string)
 }
@@ -71,6 +76,8 @@ type BaseWrite struct {
 	By string
 	// Old is nil for a creation, New for a deletion.
 	Old, New Object
+	// StatusApart: requests for the object leave its status as it is, and those for its status leave the rest.
+	StatusApart bool
 }
 
 // fork is what a server has beside others that has a base. A nil fork is that of a server without one.
@@ -400,6 +407,9 @@ func (f *fork) refuse(c *call, o, live object) error {
 // permit refuses a write before it is worked on: what is not modelled of the object, or around it. A fork goes on, and
 // says so.
 func permit(s *Server, c *call, o, live object) error {
+	if c.asked { // the base permits it
+		return nil
+	}
 	if err := s.fork.refuse(c, o, live); err != nil {
 		return err
 	}
@@ -464,9 +474,13 @@ func without(value, other any) any {
 
 // validate says what is wrong with an object. The checks of a kind are made for objects that are modelled: of another
 // one a fork believes only those that compare it with what it was.
-func (f *fork) validate(r *Resource, o, old object) field.ErrorList {
+func (f *fork) validate(c *call, o, old object) field.ErrorList {
+	r := c.resource
+	if c.asked && (old == nil || !c.askedAsNew) {
+		return nil
+	}
 	errs := r.validate(o, old)
-	if f == nil || len(errs) == 0 || r.custom() || r.refuse(o) == nil {
+	if f == nil || len(errs) == 0 || r.custom() || !c.asked && r.refuse(o) == nil {
 		return errs
 	}
 	return slices.DeleteFunc(errs, func(err *field.Error) bool {
@@ -474,15 +488,6 @@ func (f *fork) validate(r *Resource, o, old object) field.ErrorList {
 		return old == nil || r.GroupVersionResource == pods ||
 			err.Type != field.ErrorTypeForbidden && !strings.Contains(err.Detail, "immutable")
 	})
-}
-
-// unasked tells that webhooks would be asked about a write.
-func (f *fork) unasked(a *admission, hooks []hook) {
-	for _, h := range hooks {
-		if to, err := a.concerns(h); to != nil || err != nil {
-			f.base.Approximate(a.Request, fmt.Sprintf("the webhook %s of %s would be asked", h.Name, h.configuration))
-		}
-	}
 }
 
 // begin is called before a write, and the function that it returns when the base has been told of it.
@@ -507,7 +512,7 @@ func (f *fork) wrote(c *call, was, last object, gone bool) {
 	f.mu.Lock()
 	f.written[last.GetUID()] = true
 	f.mu.Unlock()
-	w := BaseWrite{Request: c.Request, By: c.controller, Old: was, New: last}
+	w := BaseWrite{Request: c.Request, By: c.controller, Old: was, New: last, StatusApart: c.resource.Status}
 	if w.Name = last.GetName(); c.link != nil {
 		w.By = c.manager()
 	}

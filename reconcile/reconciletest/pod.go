@@ -189,8 +189,15 @@ func defaultStatefulSet(spec *appsv1.StatefulSetSpec) {
 	orDefault(&spec.RevisionHistoryLimit, 10)
 	for i := range spec.VolumeClaimTemplates { // of a fork: elsewhere they are refused
 		claim := &spec.VolumeClaimTemplates[i]
-		claim.APIVersion, claim.Kind = "v1", "PersistentVolumeClaim"
 		orDefault(&claim.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
 		orValue(&claim.Status.Phase, corev1.ClaimPending)
+	}
+	nameClaims(spec)
+}
+
+// nameClaims gives claim templates their kind, which is not stored, and which every answer has.
+func nameClaims(spec *appsv1.StatefulSetSpec) {
+	for i := range spec.VolumeClaimTemplates {
+		spec.VolumeClaimTemplates[i].APIVersion, spec.VolumeClaimTemplates[i].Kind = "v1", "PersistentVolumeClaim"
 	}
 }

@@ -30,6 +30,8 @@ type call struct {
 	warnings   []string
 	mutated    bool // a webhook has changed the object
 	deadline   deadline
+	asked      bool   // the base of a fork takes the write
+	askedAsNew bool   // it was asked about a creation
 	controller string // who makes it if there is no link
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -66,13 +67,16 @@ func (s *Server) insert(c *call, o object) error {
 	if err := s.admitNamespace(c, o); err != nil {
 		return err
 	}
-	if err := permit(s, c, o, nil); err != nil {
-		return err
-	}
 	if o.GetName() == "" && o.GetGenerateName() != "" {
 		o.SetName(s.generateName(o.GetGenerateName()))
 	}
 	o.SetUID(s.newUID())
+	if err := s.fork.admit(newAdmission(s, c, o, nil)); err != nil {
+		return err
+	}
+	if err := permit(s, c, o, nil); err != nil {
+		return err
+	}
 	o.SetCreationTimestamp(metav1.NewTime(now()))
 	if c.resource.hasGeneration() {
 		o.SetGeneration(1)
@@ -83,7 +87,7 @@ func (s *Server) insert(c *call, o object) error {
 	if !c.resource.custom() && c.resource.builtin.onCreate != nil {
 		c.resource.builtin.onCreate(o)
 	}
-	errs := s.fork.validate(c.resource, o, nil)
+	errs := s.fork.validate(c, o, nil)
 	if len(errs) == 0 || c.resource.custom() || !c.resource.builtin.metadataLast {
 		errs = append(errs, apivalidation.ValidateObjectMetaAccessor(o, !c.resource.ClusterScoped, validName,
 			field.NewPath("metadata"))...)
@@ -335,6 +339,9 @@ func (s *Server) replace(c *call, live, o object) (object, error) {
 	if err := sameNamespace(c, o); err != nil { // a webhook may have changed it
 		return nil, err
 	}
+	if err := s.fork.admit(newAdmission(s, c, o, live)); err != nil {
+		return nil, err
+	}
 	if err := permit(s, c, o, live); err != nil {
 		return nil, err
 	}
@@ -371,7 +378,7 @@ func (s *Server) replace(c *call, live, o object) (object, error) {
 	metadata := field.NewPath("metadata")
 	errs := apivalidation.ValidateObjectMetaAccessor(o, !c.resource.ClusterScoped, validName, metadata)
 	errs = append(errs, apivalidation.ValidateObjectMetaAccessorUpdate(o, live, metadata)...)
-	if errs = append(errs, s.fork.validate(c.resource, o, live)...); len(errs) > 0 {
+	if errs = append(errs, s.fork.validate(c, o, live)...); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(c.resource.gvk().GroupKind(), c.Name, errs)
 	}
 	if err := newAdmission(s, c, o, live).validate(); err != nil {
@@ -446,6 +453,9 @@ func (r *Resource) settle(o object) error {
 		return err
 	}
 	stored.GetObjectKind().SetGroupVersionKind(r.gvk())
+	if set, ok := stored.(*appsv1.StatefulSet); ok {
+		nameClaims(&set.Spec)
+	}
 	assign(o, stored)
 	return nil
 }

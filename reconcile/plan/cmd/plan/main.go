@@ -5,7 +5,7 @@
 //	plan -context prod -o markdown -- ./new-operator > plan.md
 //	plan -context prod -o html -- ./new-operator > plan.html
 //	plan diff now.json next.json  what the second of two reports has that the first has not, and what both have
-//	plan rights                   the ClusterRole that is enough for any plan
+//	plan rights                   the ClusterRole that is enough for any plan; with -admission also that for dry runs
 //
 // The program is led to the fork by KUBECONFIG, and by ~/.kube/config of a home folder of its own. The variables by
 // which a program in a pod finds the cluster are taken from it. A program that wants an argument gets the path of the
@@ -44,7 +44,7 @@ const usage = `plan says what a controller would change in a cluster.
 
 	plan [flags] -- PROGRAM [ARGUMENTS]    runs the program on a fork of the cluster
 	plan [flags] diff FILE FILE            what the second of two reports (-o json) has that the first has not
-	plan rights                            prints the ClusterRole that is enough for any plan
+	plan [-admission] rights               prints the ClusterRoles that are enough for any plan
 
 The exit status is 0 for no changes, 2 for changes, and 1 for an error. Flags:
 `
@@ -69,8 +69,9 @@ func main() {
 type options struct {
 	kubeconfig, context, format, account string
 
-	healthy        bool
-	isolated       bool
+	healthy, admission bool
+	isolated           bool
+
 	quiet, timeout time.Duration
 }
 
@@ -92,6 +93,8 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (code int, e
 		"rolled out, Jobs have succeeded; otherwise the world stands still")
 	flags.BoolVar(&o.isolated, "isolated", false, "the program runs in a network of its own, where only the fork "+
 		"answers, and finds the files that a program in a pod finds; Linux only")
+	flags.BoolVar(&o.admission, "admission", false, "send each write to the cluster as a dry run, too: its webhooks, "+
+		"policies and quotas are asked; needs the rights to write")
 	flags.DurationVar(&o.quiet, "quiet", 10*time.Second, "how long the program has to do nothing new to be done")
 	flags.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long the program runs at most")
 	if err := flags.Parse(args); err != nil {
@@ -105,7 +108,11 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (code int, e
 	}
 	switch {
 	case flags.NArg() == 1 && flags.Arg(0) == "rights":
-		_, err := io.WriteString(out, plan.ReadRole)
+		roles := plan.ReadRole
+		if o.admission {
+			roles += "---\n" + plan.AdmitRole
+		}
+		_, err := io.WriteString(out, roles)
 		return nothing, err
 	case flags.NArg() == 0:
 		flags.Usage()
@@ -158,7 +165,8 @@ func runProgram(ctx context.Context, o options, command []string, errOut io.Writ
 	}
 	fmt.Fprintf(errOut, "plan: %s runs on a fork of %s, until it has done nothing new for %v\n", command[0], cfg.Host,
 		o.quiet)
-	opts := plan.RunOptions{Quiet: o.quiet, Timeout: o.timeout, Options: plan.Options{Account: o.account}}
+	opts := plan.RunOptions{Quiet: o.quiet, Timeout: o.timeout, Options: plan.Options{Account: o.account,
+		Admission: o.admission}}
 	if o.healthy {
 		opts.World = plan.Healthy
 	}

@@ -203,4 +203,8 @@ func TestTheCommandLine(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, code)
 	require.Equal(t, plan.ReadRole, out.String())
+	out.Reset()
+	_, err = run(t.Context(), []string{"-admission", "rights"}, &out, &errOut)
+	require.NoError(t, err)
+	require.Equal(t, plan.ReadRole+"---\n"+plan.AdmitRole, out.String())
 }
