@@ -31,9 +31,11 @@
 // in the cluster goes on leading. Leases of nodes, and those that are only listed, are as they are.
 //
 // The world stands still: no Deployment is rolled out, no pod starts and no Job ends. A program of several steps that
-// waits for such is seen up to there. With [Options].World [Healthy] what the program writes counts as carried out: the
-// status of a Deployment, a StatefulSet, a Job, a claim or a pod says so at once. No ReplicaSet and no pod is made or
-// replaced for that, but for a pod that the program deletes, and a DaemonSet stays as it is.
+// waits for such is seen up to there. With [Options].World [Healthy] what the program writes is carried out at once, as
+// if nothing ever failed: ReplicaSets, pods and claims are made, replaced and deleted, pods are ready, and so says the
+// status of a Deployment, a StatefulSet, a DaemonSet, a Job or a claim. None of that is a change in the report. Pods
+// have addresses of a network for documentation, where nobody answers. Endpoints, ControllerRevisions, volumes and the
+// pods of Jobs are not made.
 //
 // # What is not exact
 //
@@ -115,7 +117,8 @@
 //	fork.go      the server, its configuration, Settle; certificate.go
 //	base.go      the cluster below: GETs; admission.go: dry runs; account.go: the rights that the program has there
 //	recorder.go  requests and writes, and what becomes of them; fields.go, restarts.go
-//	lease.go     who leads; tracer.go: what goes with a deleted object; world.go: what comes of a written one
+//	lease.go     who leads; tracer.go: what goes with a deleted object
+//	world.go     what comes of a written one, with workloads.go and worldpods.go
 //	report.go    what is said; text.go, page.go: how
 //	run.go       a function; flag.go: by a flag of its own
 //	command.go   a process, with group_unix.go and group_other.go; rights.go, what it may read;
