@@ -55,6 +55,15 @@ func configMap(name string, data map[string]string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: data}
 }
 
+// What a report says of admission.
+const (
+	anotherName = "the cluster still has the object that was deleted on the fork, and was asked about one of another " +
+		"name"
+	onTheForkOnly = "the object is on the fork only: the cluster was asked about its creation as it would be after " +
+		"the update, and not whether what changes may change"
+	unjudged = ": the fork goes on without the cluster's admission"
+)
+
 // whys are the reasons of a report's approximations.
 func whys(r *plan.Report) (all []string) {
 	for _, a := range r.Approximate {
@@ -103,10 +112,8 @@ func TestEachWriteIsADryRunOfTheCluster(t *testing.T) {
 	require.Equal(t, []string{"spec.replicas", "spec.template.spec.containers[web].image"},
 		paths(report.Changes[1])[1:])
 	require.Equal(t, []string{
-		"configmaps: the cluster still has the object that was deleted on the fork, and was asked about one of another " +
-			"name",
-		"configmaps: the object is on the fork only: the cluster was asked about its creation as it would be after the " +
-			"update, and not whether what changes may change",
+		"configmaps: " + anotherName,
+		"configmaps: " + onTheForkOnly,
 	}, whys(report))
 	require.Empty(t, report.Refused)
 }
@@ -126,8 +133,8 @@ func TestWhatTheClusterMakesOfAWriteIsWhatTheProgramSees(t *testing.T) {
 			if err == nil {
 				resp.Header.Set("Content-Type", "application/json")
 				resp.Body = bodyOf(map[string]any{"apiVersion": "v1", "kind": "ConfigMap",
-					"metadata": map[string]any{"name": "a", "namespace": "default", "uid": "the-clusters", "generation": 7,
-						"resourceVersion": "99999", "labels": map[string]any{"injected": "yes"}},
+					"metadata": map[string]any{"name": "a", "namespace": "default", "uid": "the-clusters",
+						"generation": 7, "resourceVersion": "99999", "labels": map[string]any{"injected": "yes"}},
 					"data": map[string]any{"a": "1", "owner": "the-clusters"}})
 			}
 			return resp, err
@@ -170,8 +177,7 @@ func TestAWebhookThatRefusesDryRunsIsNamed(t *testing.T) {
 		return err
 	})
 	require.Equal(t, []string{"create ConfigMap default/a"}, verbs(report))
-	require.Equal(t, []string{"configmaps: the webhook audit.example.com refuses dry runs: the fork goes on without the " +
-		"cluster's admission"}, whys(report))
+	require.Equal(t, []string{"configmaps: the webhook audit.example.com refuses dry runs" + unjudged}, whys(report))
 }
 
 func TestAPlanWithoutTheRightToWriteSaysSo(t *testing.T) {
@@ -196,8 +202,8 @@ subjects: [{kind: ServiceAccount, name: planner, namespace: default}]
 	require.Equal(t, []string{"create ConfigMap default/a"}, verbs(report))
 	require.Equal(t, []plan.Right{{Verb: "create", Resource: "configmaps", Namespace: "default"}}, report.Missing)
 	require.Equal(t, "the plan lacks rights", report.Doubt())
-	require.Equal(t, []string{"configmaps: the plan may not create configmaps, by a dry run neither: the fork goes on " +
-		"without the cluster's admission"}, whys(report))
+	require.Equal(t, []string{"configmaps: the plan may not create configmaps, by a dry run neither" + unjudged},
+		whys(report))
 	require.Empty(t, report.Refused)
 }
 
@@ -216,8 +222,8 @@ func TestWhatNeedsAnObjectOfTheForkIsNotRefused(t *testing.T) {
 		return errors.Join(err1, err2)
 	})
 	require.Equal(t, []string{"create Namespace new", "create ConfigMap new/a"}, verbs(report))
-	require.Equal(t, []string{`configmaps: the cluster does not have "new", which the program has made on the fork: ` +
-		"the fork goes on without the cluster's admission"}, whys(report))
+	require.Equal(t, []string{`configmaps: the cluster does not have "new", which the program has made on the fork` +
+		unjudged}, whys(report))
 }
 
 // TestAJobOfTheForkKeepsItsSelector: the selector that the server makes has the UID of the Job.

@@ -31,30 +31,9 @@ func (w *world) deployment(ctx context.Context, namespace, name string) error {
 		return carried(ctx, name, c.Deployments(namespace).Get, c.Deployments(namespace).UpdateStatus,
 			func(d *appsv1.Deployment) { d.Status.ObservedGeneration = d.Generation })
 	}
-	list, err := c.ReplicaSets(namespace).List(ctx, metav1.ListOptions{})
+	current, old, err := w.replicaSetsOf(ctx, d)
 	if err != nil {
 		return err
-	}
-	var current *appsv1.ReplicaSet
-	newest := 0
-	var old []*appsv1.ReplicaSet
-	for i := range list.Items {
-		rs := &list.Items[i]
-		if !metav1.IsControlledBy(rs, d) || rs.DeletionTimestamp != nil {
-			continue
-		}
-		number, _ := strconv.Atoi(rs.Annotations[revision]) // none is 0
-		newest = max(newest, number)
-		if current == nil && sameTemplate(rs.Spec.Template, d.Spec.Template) {
-			current = rs
-		} else {
-			old = append(old, rs)
-		}
-	}
-	if current == nil {
-		if current, err = w.newReplicaSet(ctx, d, newest+1); err != nil {
-			return err
-		}
 	}
 	for _, rs := range append(old, current) {
 		want := int32(0)
@@ -81,6 +60,33 @@ func (w *world) deployment(ctx context.Context, namespace, name string) error {
 		}
 	}
 	return carried(ctx, name, c.Deployments(namespace).Get, c.Deployments(namespace).UpdateStatus, rolledOut)
+}
+
+// replicaSetsOf returns the ReplicaSet of the Deployment's template, which it makes if there is none, and the others.
+func (w *world) replicaSetsOf(ctx context.Context, d *appsv1.Deployment) (current *appsv1.ReplicaSet,
+	old []*appsv1.ReplicaSet, err error) {
+	list, err := w.client.AppsV1().ReplicaSets(d.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, nil, err
+	}
+	newest := 0
+	for i := range list.Items {
+		rs := &list.Items[i]
+		if !metav1.IsControlledBy(rs, d) || rs.DeletionTimestamp != nil {
+			continue
+		}
+		number, _ := strconv.Atoi(rs.Annotations[revision]) // none is 0
+		newest = max(newest, number)
+		if current == nil && sameTemplate(rs.Spec.Template, d.Spec.Template) {
+			current = rs
+		} else {
+			old = append(old, rs)
+		}
+	}
+	if current == nil {
+		current, err = w.newReplicaSet(ctx, d, newest+1)
+	}
+	return current, old, err
 }
 
 func (w *world) newReplicaSet(ctx context.Context, d *appsv1.Deployment, number int) (*appsv1.ReplicaSet, error) {
@@ -161,6 +167,43 @@ func (w *world) replicaSet(ctx context.Context, namespace, name string) error {
 	})
 }
 
+// revisions are those of a StatefulSet, and which pod is to be of which.
+type revisions struct {
+	update, current string
+	byHand          bool // pods are replaced when they are deleted
+	revised         bool // the template was changed just now
+	partition       int
+	pods            map[string]int32 // by revision
+}
+
+func revisionsOf(set *appsv1.StatefulSet, revised bool) *revisions {
+	r := &revisions{update: set.Status.UpdateRevision, current: set.Status.CurrentRevision, revised: revised,
+		byHand: set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType, pods: map[string]int32{}}
+	if revised || r.update == "" {
+		r.update = set.Name + "-" + hashOf(set.Spec.Template)
+	}
+	if r.current == "" { // it is a new one
+		r.current = r.update
+	}
+	if rolling := set.Spec.UpdateStrategy.RollingUpdate; rolling != nil && rolling.Partition != nil {
+		r.partition = int(*rolling.Partition)
+	}
+	return r
+}
+
+// of is the revision of a new pod.
+func (r *revisions) of(ordinal int) string {
+	if !r.byHand && ordinal < r.partition {
+		return r.current
+	}
+	return r.update
+}
+
+// replaces reports whether a pod that is there is replaced.
+func (r *revisions) replaces(pod *corev1.Pod, ordinal int) bool {
+	return r.revised && !r.byHand && ordinal >= r.partition && pod.Labels[appsv1.StatefulSetRevisionLabel] != r.update
+}
+
 // statefulSet gives a StatefulSet its pods. Those of an older template are replaced, if it was revised just now.
 func (w *world) statefulSet(ctx context.Context, namespace, name string, revised bool) error {
 	c := w.client.AppsV1().StatefulSets(namespace)
@@ -172,64 +215,49 @@ func (w *world) statefulSet(ctx context.Context, namespace, name string, revised
 	if err != nil {
 		return err
 	}
-	// The newest revision, and the one that pods below the partition stay at.
-	update, current := set.Status.UpdateRevision, set.Status.CurrentRevision
-	if revised || update == "" {
-		update = set.Name + "-" + hashOf(set.Spec.Template)
-	}
-	if current == "" { // it is a new one
-		current = update
-	}
-	first, partition := 0, 0
-	if set.Spec.Ordinals != nil {
-		first = int(set.Spec.Ordinals.Start)
-	}
-	rolling := set.Spec.UpdateStrategy.RollingUpdate
-	if rolling != nil && rolling.Partition != nil {
-		partition = int(*rolling.Partition)
-	}
-	byHand := set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType
 	have := map[string]*corev1.Pod{}
 	for _, pod := range pods {
 		have[pod.Name] = pod
 	}
-	revisions := map[string]int32{}
+	first, r := 0, revisionsOf(set, revised)
+	if set.Spec.Ordinals != nil {
+		first = int(set.Spec.Ordinals.Start)
+	}
 	for i := first; i < first+int(*set.Spec.Replicas); i++ {
-		name, want := fmt.Sprintf("%s-%d", set.Name, i), update
-		if !byHand && i < partition {
-			want = current
-		}
+		name := fmt.Sprintf("%s-%d", set.Name, i)
 		pod := have[name]
 		delete(have, name)
+		if pod != nil && !r.replaces(pod, i) {
+			r.pods[pod.Labels[appsv1.StatefulSetRevisionLabel]]++
+			continue
+		}
 		if pod != nil {
-			is := pod.Labels[appsv1.StatefulSetRevisionLabel]
-			if byHand || i < partition || is == want || !revised {
-				revisions[is]++
-				continue
-			}
 			if err := w.remove(ctx, pod); err != nil {
 				return err
 			}
 		}
-		if err := w.newMember(ctx, set, i, want); err != nil {
+		if err := w.newMember(ctx, set, i, r.of(i)); err != nil {
 			return err
 		}
-		revisions[want]++
+		r.pods[r.of(i)]++
 	}
 	for _, pod := range have {
 		if err := w.remove(ctx, pod); err != nil {
 			return err
 		}
 	}
-	return carried(ctx, name, c.Get, c.UpdateStatus, func(s *appsv1.StatefulSet) {
-		n := *s.Spec.Replicas
-		s.Status.ObservedGeneration, s.Status.UpdateRevision, s.Status.CurrentRevision = s.Generation, update, current
-		s.Status.Replicas, s.Status.ReadyReplicas, s.Status.AvailableReplicas = n, n, n
-		s.Status.UpdatedReplicas, s.Status.CurrentReplicas = revisions[update], revisions[current]
-		if !byHand && revisions[update] == n {
-			s.Status.CurrentRevision, s.Status.CurrentReplicas = update, n
-		}
-	})
+	return carried(ctx, name, c.Get, c.UpdateStatus, r.finish)
+}
+
+// finish writes the status of a StatefulSet whose pods are as it wants them.
+func (r *revisions) finish(s *appsv1.StatefulSet) {
+	n := *s.Spec.Replicas
+	s.Status.ObservedGeneration, s.Status.UpdateRevision, s.Status.CurrentRevision = s.Generation, r.update, r.current
+	s.Status.Replicas, s.Status.ReadyReplicas, s.Status.AvailableReplicas = n, n, n
+	s.Status.UpdatedReplicas, s.Status.CurrentReplicas = r.pods[r.update], r.pods[r.current]
+	if !r.byHand && r.pods[r.update] == n {
+		s.Status.CurrentRevision, s.Status.CurrentReplicas = r.update, n
+	}
 }
 
 // newMember makes the pod of an ordinal, and its claims.
@@ -338,7 +366,9 @@ func rolledOut(d *appsv1.Deployment) {
 	} {
 		c.Status, c.LastTransitionTime = corev1.ConditionTrue, metav1.Now()
 		c.LastUpdateTime = c.LastTransitionTime
-		at := slices.IndexFunc(d.Status.Conditions, func(is appsv1.DeploymentCondition) bool { return is.Type == c.Type })
+		at := slices.IndexFunc(d.Status.Conditions, func(is appsv1.DeploymentCondition) bool {
+			return is.Type == c.Type
+		})
 		switch {
 		case at < 0:
 			d.Status.Conditions = append(d.Status.Conditions, c)

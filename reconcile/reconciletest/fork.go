@@ -404,11 +404,11 @@ func (f *fork) refuse(c *call, o, live object) error {
 	return nil
 }
 
-// permit refuses a write before it is worked on: what is not modelled of the object, or around it. A fork goes on, and
-// says so.
+// permit refuses a write before it is worked on: what is not modelled of the object, or around it. A fork asks its
+// base, or goes on, and says so.
 func permit(s *Server, c *call, o, live object) error {
-	if c.asked { // the base permits it
-		return nil
+	if err := s.fork.admit(newAdmission(s, c, o, live)); err != nil || c.asked {
+		return err
 	}
 	if err := s.fork.refuse(c, o, live); err != nil {
 		return err

@@ -71,9 +71,6 @@ func (s *Server) insert(c *call, o object) error {
 		o.SetName(s.generateName(o.GetGenerateName()))
 	}
 	o.SetUID(s.newUID())
-	if err := s.fork.admit(newAdmission(s, c, o, nil)); err != nil {
-		return err
-	}
 	if err := permit(s, c, o, nil); err != nil {
 		return err
 	}
@@ -337,9 +334,6 @@ func (s *Server) replace(c *call, live, o object) (object, error) {
 				field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update")})
 	}
 	if err := sameNamespace(c, o); err != nil { // a webhook may have changed it
-		return nil, err
-	}
-	if err := s.fork.admit(newAdmission(s, c, o, live)); err != nil {
 		return nil, err
 	}
 	if err := permit(s, c, o, live); err != nil {

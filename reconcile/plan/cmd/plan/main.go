@@ -108,11 +108,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (code int, e
 	}
 	switch {
 	case flags.NArg() == 1 && flags.Arg(0) == "rights":
-		roles := plan.ReadRole
-		if o.admission {
-			roles += "---\n" + plan.AdmitRole
-		}
-		_, err := io.WriteString(out, roles)
+		_, err := io.WriteString(out, rights(o))
 		return nothing, err
 	case flags.NArg() == 0:
 		flags.Usage()
@@ -137,6 +133,14 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (code int, e
 		return failed, fmt.Errorf("plan: no changes, but %s", report.Doubt())
 	}
 	return code, nil
+}
+
+// rights are the roles that plans with these options need.
+func rights(o options) string {
+	if o.admission {
+		return plan.ReadRole + "---\n" + plan.AdmitRole
+	}
+	return plan.ReadRole
 }
 
 // compared returns what a report has that another one has not.
