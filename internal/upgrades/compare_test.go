@@ -1,0 +1,79 @@
+package main
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// made returns an object with a data field and a status.
+func made(name, uid, data, status string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"metadata": map[string]any{"namespace": "a", "name": name, "uid": uid, "resourceVersion": uid + data + status},
+		"data":     map[string]any{"is": data}, "status": map[string]any{"is": status},
+	}}
+}
+
+func things(objects ...*unstructured.Unstructured) state {
+	s := state{}
+	for _, o := range objects {
+		s[object{"things", "a", o.GetName()}] = o
+	}
+	return s
+}
+
+func TestEffectsAreWhatHasComeOfWrites(t *testing.T) {
+	before := things(made("same", "1", "x", "x"), made("changed", "2", "x", "x"), made("status", "3", "x", "x"),
+		made("gone", "4", "x", "x"), made("anew", "5", "x", "x"), made("by-others", "6", "x", "x"))
+	after := things(made("same", "1", "x", "x"), made("changed", "2", "y", "y"), made("status", "3", "x", "y"),
+		made("anew", "7", "x", "x"), made("by-others", "6", "y", "y"), made("new", "8", "x", ""))
+	to := func(verb, name string) write {
+		return write{verb: verb, resource: "things", namespace: "a", name: name}
+	}
+	ofStatus := to("patch", "status")
+	ofStatus.status = true
+	found, err := effects(before, after, []write{to("update", "same"), to("update", "changed"), ofStatus,
+		to("delete", "gone"), to("delete", "anew"), to("create", "anew"), to("create", "new")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for e := range maps.Keys(found) {
+		all = append(all, e.String())
+	}
+	slices.Sort(all)
+	want := []string{"create things a/anew", "create things a/new", "delete things a/anew", "delete things a/gone",
+		"status things a/status", "update things a/changed"}
+	if !slices.Equal(all, want) {
+		t.Errorf("%q, want %q", all, want)
+	}
+}
+
+func TestWhatNoTwoRunsHaveInCommonIsNotCompared(t *testing.T) {
+	one := made("a", "1", "2026-11-26T05:00:00Z", "10.96.0.1")
+	other := made("a", "2", "2026-11-27T06:00:00Z", "10.96.7.7")
+	for _, part := range []string{"", "status"} {
+		found, err := differences(one, other, part)
+		if err != nil || len(found) > 0 {
+			t.Errorf("%q, %v", found, err)
+		}
+	}
+	found, err := differences(one, made("a", "1", "other", "10.96.0.1"), "")
+	if err != nil || !slices.Equal(found, []string{`data.is: "(a time)", "other"`}) {
+		t.Errorf("%q, %v", found, err)
+	}
+}
+
+func TestPodsThatAreNewOnesHaveRestarted(t *testing.T) {
+	pod := func(name, uid string) state { return state{object{"pods", "a", name}: made(name, uid, "", "")} }
+	both := pod("a", "1")
+	maps.Copy(both, pod("b", "2"))
+	if n := restarted(both, pod("a", "3")); n != 2 {
+		t.Errorf("%d pods, want 2", n)
+	}
+	if n := restarted(both, both); n != 0 {
+		t.Errorf("%d pods, want 0", n)
+	}
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("upgrades", flag.ContinueOnError)
+	save := flags.String("save", "", "`file` for the table; empty: standard output")
+	verbose := flags.Bool("v", false, "show the reports")
+	only := flags.Bool("build", false, "compile the operators, and do no more")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	log := io.Discard
+	if *verbose {
+		log = os.Stderr
+	}
+	var text strings.Builder
+	text.WriteString(header)
+	var details strings.Builder
+	var errs []error
+	for _, o := range operators {
+		if flags.NArg() > 0 && !slices.Contains(flags.Args(), o.name) {
+			continue
+		}
+		if *only {
+			for _, version := range []string{o.old, o.new} {
+				if _, err := build(ctx, o, version); err != nil {
+					errs = append(errs, err)
+				}
+			}
+			continue
+		}
+		tried, err := try(ctx, o, log)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", o.name, err))
+			continue
+		}
+		text.WriteString(tried.now.row(o, o.old, tried) + tried.next.row(o, o.new, tried))
+		for _, r := range []result{tried.now, tried.next} {
+			details.WriteString(r.details(o))
+		}
+	}
+	text.WriteString("\n## What was not as predicted\n\n" + details.String())
+	if *only {
+		return errors.Join(errs...)
+	}
+	if *save == "" {
+		_, err := io.WriteString(os.Stdout, text.String())
+		return errors.Join(append(errs, err)...)
+	}
+	return errors.Join(append(errs, os.WriteFile(*save, []byte(text.String()), 0o644))...)
+}
+
+const header = `# Upgrades of operators, predicted and done
+
+Made by "make upgrades": what is compared is said in doc.go.
+
+The first row of an operator is the plan of the version that runs, which should find nothing; the second one is that of
+the new version. Predicted and came are objects that are made, changed or deleted, a status apart from the rest; missed
+and wrong are those that only one of both has. Different are fields of objects that both have written, of those compared.
+
+| operator | runs | planned | objects, pods | predicted | came | missed | wrong | different | pods predicted | pods ended | ` +
+	`plan | its writes |
+|---|---|---|---|---|---|---|---|---|---|---|---|---|
+`
+
+func (r result) row(o operator, version string, all *outcome) string {
+	settled := r.took.Round(time.Second).String()
+	if !r.report.Settled {
+		settled += ", not settled"
+	}
+	return fmt.Sprintf("| %s | %s | %s | %d, %d | %d | %d | %d | %d | %d of %d | %d | %d | %s | %d |\n", o.name, o.old,
+		version, all.objects, all.pods, r.predicted, r.came, len(r.missed), len(r.wrong), len(r.different), r.fields,
+		r.podsPredicted, r.podsEnded, settled, all.planWrites)
+}
+
+func (r result) details(o operator) string {
+	var b strings.Builder
+	for _, part := range []struct {
+		title string
+		lines []string
+	}{{"missed", r.missed}, {"wrong", r.wrong}, {"different", r.different}} {
+		for _, line := range part.lines {
+			fmt.Fprintf(&b, "- %s, %s: `%s`\n", o.name, part.title, line)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,52 @@
+package main
+
+// operator is a program of others in two versions.
+type operator struct {
+	name string
+	// program is the path of the package, and module that of its module.
+	program, module string
+	// definitions are files with CustomResourceDefinitions, as patterns in the folder of a module: the operator's own, or
+	// the one that definitionsOf names.
+	definitions   []string
+	definitionsOf string
+	old, new      string
+	args          []string
+	// files are in testdata: what the operator is to work on, each applied when the cluster is at rest after the last.
+	files []string
+	// needs are objects of which there have to be some when the old version is at rest: PLURAL.GROUP.
+	needs []string
+}
+
+// operators are the ones that are tried.
+var operators = []operator{
+	{
+		name: "prometheus-operator", module: "github.com/prometheus-operator/prometheus-operator",
+		program: "github.com/prometheus-operator/prometheus-operator/cmd/operator", old: "v0.84.0", new: "v0.85.0",
+		definitions: []string{"example/prometheus-operator-crd/*.yaml"},
+		args: []string{"--web.listen-address=127.0.0.1:0", "--kubelet-service=kube-system/kubelet",
+			"--kubelet-endpointslice=true", "--kubelet-endpoints=false"},
+		files: []string{"prometheus.yaml"}, needs: []string{"statefulsets.apps"},
+	},
+	{
+		name: "kro", module: "github.com/kubernetes-sigs/kro", program: "github.com/kubernetes-sigs/kro/cmd/controller",
+		old: "v0.9.3", new: "v0.9.4", definitions: []string{"helm/crds/*.yaml"},
+		args:  []string{"--metrics-bind-address=0", "--health-probe-bind-address=0"},
+		files: []string{"kro.yaml", "kro-instances.yaml"}, needs: []string{"deployments.apps"},
+	},
+	{
+		name: "kuberay", module: "github.com/ray-project/kuberay/ray-operator",
+		program: "github.com/ray-project/kuberay/ray-operator", old: "v1.4.0", new: "v1.5.0",
+		definitions: []string{"config/crd/bases/*.yaml"},
+		args: []string{"--metrics-addr=127.0.0.1:0", "--health-probe-bind-address=0",
+			"--enable-leader-election=false"},
+		files: []string{"ray.yaml"}, needs: []string{"pods"},
+	},
+	{
+		name: "external-snapshotter", module: "github.com/kubernetes-csi/external-snapshotter/v8",
+		program: "github.com/kubernetes-csi/external-snapshotter/v8/cmd/snapshot-controller", old: "v8.4.0", new: "v8.7.0",
+		definitions:   []string{"config/crd/*.k8s.io_*.yaml"},
+		definitionsOf: "github.com/kubernetes-csi/external-snapshotter/client/v8",
+		args:          []string{"--kubeconfig={kubeconfig}"},
+		files:         []string{"snapshots.yaml"}, needs: []string{"volumesnapshotcontents.snapshot.storage.k8s.io"},
+	},
+}
