@@ -65,6 +65,8 @@ func resources(cfg *rest.Config) ([]schema.GroupVersionResource, error) {
 
 // read returns what there is. A fork that serves a kind in another version is asked for what it can give.
 func read(ctx context.Context, cfg *rest.Config, all []schema.GroupVersionResource) (state, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.WarningHandler = rest.NoWarnings{} // of kinds that are out of date
 	client, err := dynamic.NewForConfig(cfg)
 	if err != nil {
 		return nil, err

@@ -88,10 +88,10 @@ func (t *trial) run(ctx context.Context) error {
 	if err := t.apply(ctx, t.versions[t.new].definitions...); err != nil {
 		return err
 	}
-	if before, err = atRest(ctx, t.Config(), quiet, limit); err != nil {
+	if err := t.await(ctx); err != nil {
 		return err
 	}
-	if err := t.isReady(before); err != nil {
+	if before, err = atRest(ctx, t.Config(), quiet, limit); err != nil {
 		return err
 	}
 	t.objects = len(before)
@@ -177,18 +177,34 @@ func (t *trial) start(ctx context.Context, name, version, kubeconfig string) (*c
 		Env: []string{"KUBECONFIG=" + kubeconfig}})
 }
 
-// isReady returns an error if the old version has not made what it is tried for.
-func (t *trial) isReady(s state) error {
-	for _, need := range t.needs {
-		found := false
-		for name := range s {
-			found = found || name.resource == need
+// await waits until the old version has made what it is tried for: it may wait for a Lease at first.
+func (t *trial) await(ctx context.Context) error {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Second) {
+		all, err := resources(t.Config())
+		if err != nil {
+			return err
 		}
-		if !found {
-			return fmt.Errorf("%s %s has made no %s", t.name, t.old, need)
+		s, err := read(ctx, t.Config(), all)
+		if err != nil {
+			return err
+		}
+		missing := ""
+		for _, need := range t.needs {
+			found := false
+			for name := range s {
+				found = found || name.resource == need
+			}
+			if !found {
+				missing = need
+			}
+		}
+		if missing == "" {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s %s has made no %s", t.name, t.old, missing)
 		}
 	}
-	return nil
 }
 
 // planned is a plan, and the state of its fork at its end.
@@ -215,7 +231,7 @@ func (t *trial) plan(ctx context.Context, version string) (p *planned, err error
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, process.Kill(ctx)) }()
+	defer func() { _ = process.Kill(context.WithoutCancel(ctx)) }() // it has ended, as a rule
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	p = &planned{}
@@ -288,7 +304,7 @@ func (t *trial) countWrites() error {
 
 // showLogs prints the end of what the operators have printed.
 func (t *trial) showLogs() {
-	files, err := filepath.Glob(filepath.Join(t.Dir(), "*", "*.log"))
+	files, err := filepath.Glob(filepath.Join(t.Dir(), "*.log"))
 	if err != nil {
 		return
 	}
