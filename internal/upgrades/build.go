@@ -23,11 +23,22 @@ func build(ctx context.Context, o operator, version string) (*built, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir := filepath.Join(cache, "thermostat", "upgrades", o.name+"-"+version)
+	of := func(version string) string { return filepath.Join(cache, "thermostat", "upgrades", o.name+"-"+version) }
+	dir := of(version)
 	b := &built{binary: filepath.Join(dir, "operator")}
 	if _, err := os.Stat(b.binary); err != nil {
+		with := ""
+		switch {
+		case version == o.old: // which is compiled in a moment then, as most of it was compiled for the new one
+			if _, err := build(ctx, o, o.new); err != nil {
+				return nil, err
+			}
+			with = of(o.new)
+		case o.ours:
+			with = "."
+		}
 		fmt.Fprintf(os.Stderr, "%s %s is compiled\n", o.name, version)
-		if err := compile(ctx, o, version, dir); err != nil {
+		if err := compile(ctx, o, version, dir, with); err != nil {
 			return nil, fmt.Errorf("%s %s: %w", o.name, version, err)
 		}
 	}
@@ -49,9 +60,26 @@ func build(ctx context.Context, o operator, version string) (*built, error) {
 	return b, nil
 }
 
-// compile makes a module in dir whose one dependency is the operator. What the operator's module replaces by a version
-// of another module is replaced here, too: a replacement is in force in the main module only.
-func compile(ctx context.Context, o operator, version, dir string) error {
+// module is a go.mod.
+type module struct {
+	Require []struct{ Path, Version string }
+	Replace []struct {
+		Old, New struct{ Path, Version string }
+	}
+}
+
+func readModule(ctx context.Context, file string) (m module, err error) {
+	data, err := goCommand(ctx, ".", "mod", "edit", "-json", file)
+	if err == nil {
+		err = json.Unmarshal(data, &m)
+	}
+	return m, err
+}
+
+// compile makes a module in dir that depends on the operator, and on what the module in the folder with depends on, in
+// those versions or newer ones. What the operator's module replaces by a version of another module is replaced here,
+// too: a replacement is in force in the main module only.
+func compile(ctx context.Context, o operator, version, dir, with string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
@@ -69,35 +97,41 @@ func compile(ctx context.Context, o operator, version, dir string) error {
 	if err := json.Unmarshal(found, &source); err != nil {
 		return err
 	}
-	found, err = goCommand(ctx, dir, "mod", "edit", "-json", source.GoMod)
+	own, err := readModule(ctx, source.GoMod)
 	if err != nil {
 		return err
 	}
-	var mod struct {
-		Replace []struct {
-			Old, New struct{ Path, Version string }
-		}
-	}
-	if err := json.Unmarshal(found, &mod); err != nil {
-		return err
-	}
-	for _, r := range mod.Replace {
-		if r.New.Version == "" { // a folder
-			continue
-		}
+	edit := []string{"mod", "edit"}
+	for _, r := range own.Replace {
 		old := r.Old.Path
 		if r.Old.Version != "" {
 			old += "@" + r.Old.Version
 		}
-		if _, err := goCommand(ctx, dir, "mod", "edit", "-replace="+old+"="+r.New.Path+"@"+r.New.Version); err != nil {
+		if r.New.Version != "" { // it is no folder
+			edit = append(edit, "-replace="+old+"="+r.New.Path+"@"+r.New.Version)
+		}
+	}
+	if with != "" {
+		other, err := readModule(ctx, filepath.Join(with, "go.mod"))
+		if err != nil {
+			return err
+		}
+		for _, r := range other.Require {
+			if r.Path != o.module && r.Path != o.definitionsOf && r.Path != "github.com/thermostat-go/thermostat" {
+				edit = append(edit, "-require="+r.Path+"@"+r.Version)
+			}
+		}
+	}
+	for _, step := range [][]string{edit, {"get", o.program + "@" + version},
+		{"build", "-mod=mod", "-o", "operator", o.program}} {
+		if len(step) == 2 {
+			continue // there is nothing to edit
+		}
+		if _, err := goCommand(ctx, dir, step...); err != nil {
 			return err
 		}
 	}
-	if _, err := goCommand(ctx, dir, "get", o.program+"@"+version); err != nil {
-		return err
-	}
-	_, err = goCommand(ctx, dir, "build", "-mod=mod", "-o", "operator", o.program)
-	return err
+	return nil
 }
 
 func goCommand(ctx context.Context, dir string, args ...string) ([]byte, error) {

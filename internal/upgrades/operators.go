@@ -10,7 +10,10 @@ type operator struct {
 	definitions   []string
 	definitionsOf string
 	old, new      string
-	args          []string
+	// ours: what it depends on is taken in the versions of this module, if they are newer than its own. They are
+	// compiled for the tests anyway. The old version is compiled with what the new one depends on.
+	ours bool
+	args []string
 	// files are in testdata: what the operator is to work on, each applied when the cluster is at rest after the last.
 	files []string
 	// needs are objects of which there have to be some when the old version is at rest: PLURAL.GROUP.
@@ -22,6 +25,7 @@ var operators = []operator{
 	{
 		name: "prometheus-operator", module: "github.com/prometheus-operator/prometheus-operator",
 		program: "github.com/prometheus-operator/prometheus-operator/cmd/operator", old: "v0.84.0", new: "v0.85.0",
+		ours:        true,
 		definitions: []string{"example/prometheus-operator-crd/*.yaml"},
 		args: []string{"--web.listen-address=127.0.0.1:0", "--kubelet-service=kube-system/kubelet",
 			"--kubelet-endpointslice=true", "--kubelet-endpoints=false"},
@@ -44,6 +48,7 @@ var operators = []operator{
 	{
 		name: "external-snapshotter", module: "github.com/kubernetes-csi/external-snapshotter/v8",
 		program: "github.com/kubernetes-csi/external-snapshotter/v8/cmd/snapshot-controller", old: "v8.4.0", new: "v8.7.0",
+		ours:          true,
 		definitions:   []string{"config/crd/*.k8s.io_*.yaml"},
 		definitionsOf: "github.com/kubernetes-csi/external-snapshotter/client/v8",
 		args:          []string{"--kubeconfig={kubeconfig}"},

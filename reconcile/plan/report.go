@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -148,7 +149,7 @@ func (r Right) compare(other Right) int {
 
 // Without returns the report with the changes that another one has as well, in whatever wave, set apart as Anyway: what
 // a new version of a program changes, if the other report is that of the version that runs now, and what that would
-// change anyway.
+// change anyway. Times do not count: conditions have those of the run.
 func (r *Report) Without(other *Report) (*Report, error) {
 	rest := *r
 	rest.Changes, rest.Anyway, rest.NoLonger, rest.OtherDoubt = nil, nil, nil, other.Doubt()
@@ -208,29 +209,16 @@ func identities(all []Change) (found identified, err error) {
 // identity leaves out what the fork has drawn at random, but for names, and times.
 func (c Change) identity() (string, error) {
 	c.Wave, c.By, c.Writes = 0, "", 0
-	fields := c.Fields
-	c.Fields = nil
-	for _, f := range fields {
-		if strings.HasPrefix(f.Path, "spec.clusterIP") ||
-			strings.HasPrefix(f.Path, "metadata.ownerReferences") && strings.HasSuffix(f.Path, ".uid") {
-			continue
-		}
-		f.Old, f.New = timeless(f.Old), timeless(f.New)
-		c.Fields = append(c.Fields, f)
-	}
+	c.Fields = slices.DeleteFunc(slices.Clone(c.Fields), func(f Field) bool {
+		return strings.HasPrefix(f.Path, "spec.clusterIP") ||
+			strings.HasPrefix(f.Path, "metadata.ownerReferences") && strings.HasSuffix(f.Path, ".uid")
+	})
 	data, err := json.Marshal(c)
-	return string(data), err
+	return moments.ReplaceAllString(string(data), `"(a time)"`), err
 }
 
-// timeless returns a value, or a word in its place if it is a time: two runs are not at the same one.
-func timeless(v any) any {
-	if s, ok := v.(string); ok {
-		if _, err := time.Parse(time.RFC3339, s); err == nil {
-			return "a time"
-		}
-	}
-	return v
-}
+// moments are times, such as those of conditions.
+var moments = regexp.MustCompile(`"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)"`)
 
 // Pods returns how many pods the changes end or replace at once. A pod that two waves replace counts twice.
 func (r *Report) Pods() (n int) {
