@@ -78,7 +78,8 @@ Made by "make upgrades": what is compared is said in doc.go.
 
 The first row of an operator is the plan of the version that runs, which should find nothing; the second one is that of
 the new version. Predicted and came are objects that are made, changed or deleted, a status apart from the rest; missed
-and wrong are those that only one of both has. Different are fields of objects that both have written, of those compared.
+and wrong are those that only one of both has. Different are fields of objects that both have written, of those that
+were compared. Times are not compared.
 
 | operator | runs | planned | objects, pods | predicted | came | missed | wrong | different | pods predicted | pods ended | ` +
 	`plan | its writes |

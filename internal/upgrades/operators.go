@@ -5,8 +5,8 @@ type operator struct {
 	name string
 	// program is the path of the package, and module that of its module.
 	program, module string
-	// definitions are files with CustomResourceDefinitions, as patterns in the folder of a module: the operator's own, or
-	// the one that definitionsOf names.
+	// definitions are files with CustomResourceDefinitions, as patterns in the folder of a module: that of the operator,
+	// or the one that definitionsOf names.
 	definitions   []string
 	definitionsOf string
 	old, new      string
@@ -47,7 +47,8 @@ var operators = []operator{
 	},
 	{
 		name: "external-snapshotter", module: "github.com/kubernetes-csi/external-snapshotter/v8",
-		program: "github.com/kubernetes-csi/external-snapshotter/v8/cmd/snapshot-controller", old: "v8.4.0", new: "v8.7.0",
+		program: "github.com/kubernetes-csi/external-snapshotter/v8/cmd/snapshot-controller",
+		old:     "v8.4.0", new: "v8.7.0",
 		ours:          true,
 		definitions:   []string{"config/crd/*.k8s.io_*.yaml"},
 		definitionsOf: "github.com/kubernetes-csi/external-snapshotter/client/v8",
