@@ -5,7 +5,7 @@ type operator struct {
 	name string
 	// program is the path of the package, and module that of its module.
 	program, module string
-	// definitions are files with CustomResourceDefinitions, as patterns in the folder of a module: that of the operator,
+	// definitions are files with CustomResourceDefinitions, as patterns in the folder of a module: the operator's,
 	// or the one that definitionsOf names.
 	definitions   []string
 	definitionsOf string
