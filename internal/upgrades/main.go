@@ -61,7 +61,10 @@ func run(ctx context.Context, args []string) error {
 			details.WriteString(r.details(o))
 		}
 	}
-	text.WriteString("\n## What was not as predicted\n\n" + details.String())
+	if details.Len() == 0 {
+		details.WriteString("Nothing.\n")
+	}
+	text.WriteString("\n## What was not as predicted\n\n" + details.String() + footer)
 	if *only {
 		return errors.Join(errs...)
 	}
@@ -84,6 +87,11 @@ were compared. Times are not compared.
 | operator | runs | planned | objects, pods | predicted | came | missed | wrong | different | pods predicted | pods ended | ` +
 	`plan | its writes |
 |---|---|---|---|---|---|---|---|---|---|---|---|---|
+`
+
+const footer = `
+The dependencies of prometheus-operator and external-snapshotter are those of internal/upgrades where these are newer,
+and the old version of each operator is compiled with the dependencies of the new one.
 `
 
 func (r result) row(o operator, version string, all *outcome) string {

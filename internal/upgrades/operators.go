@@ -48,7 +48,7 @@ var operators = []operator{
 	{
 		name: "external-snapshotter", module: "github.com/kubernetes-csi/external-snapshotter/v8",
 		program: "github.com/kubernetes-csi/external-snapshotter/v8/cmd/snapshot-controller",
-		old:     "v8.4.0", new: "v8.7.0",
+		old:     "v8.6.0", new: "v8.7.0",
 		ours:          true,
 		definitions:   []string{"config/crd/*.k8s.io_*.yaml"},
 		definitionsOf: "github.com/kubernetes-csi/external-snapshotter/client/v8",

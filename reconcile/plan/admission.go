@@ -50,8 +50,12 @@ func (b *base) Admit(ctx context.Context, w reconciletest.BaseWrite, opts *metav
 		return reconciletest.BaseAnswer{}, nil
 	}
 	var answer reconciletest.BaseAnswer
-	var err error
+	aggregated, err := b.aggregated(ctx, w.Resource.GroupVersion())
 	switch {
+	case err != nil:
+		err = unasked(fmt.Sprintf("whether another server has the API is not known: %v", err))
+	case aggregated:
+		err = unasked("another server has the API, and may not know dry runs")
 	case w.New == nil:
 		answer, err = b.admitDeletion(ctx, w, opts)
 	case w.Old == nil:
@@ -67,6 +71,45 @@ func (b *base) Admit(ctx context.Context, w reconciletest.BaseWrite, opts *metav
 		b.Approximate(w.Request, why+": the fork goes on without the cluster's admission")
 	}
 	return reconciletest.BaseAnswer{}, err
+}
+
+// aggregated reports whether a server of its own has an API, to which the cluster passes requests on: what a dry run is
+// there is that server's affair.
+func (b *base) aggregated(ctx context.Context, gv schema.GroupVersion) (bool, error) {
+	b.mu.Lock()
+	elsewhere := b.elsewhere
+	b.mu.Unlock()
+	if elsewhere != nil {
+		return elsewhere[gv], nil
+	}
+	var list struct {
+		Items []struct {
+			Spec struct {
+				Group, Version string
+				Service        *struct{ Name string }
+			}
+		}
+	}
+	var groups metav1.APIGroupList
+	if err := b.read(ctx, "/apis", nil, "application/json", &groups); err != nil {
+		return false, err
+	}
+	if slices.ContainsFunc(groups.Groups, func(g metav1.APIGroup) bool { return g.Name == "apiregistration.k8s.io" }) {
+		err := b.read(ctx, "/apis/apiregistration.k8s.io/v1/apiservices", nil, "application/json", &list)
+		if err != nil {
+			return false, err
+		}
+	}
+	elsewhere = map[schema.GroupVersion]bool{}
+	for _, one := range list.Items {
+		if one.Spec.Service != nil {
+			elsewhere[schema.GroupVersion{Group: one.Spec.Group, Version: one.Spec.Version}] = true
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.elsewhere = elsewhere
+	return elsewhere[gv], nil
 }
 
 // unasked is why the cluster is not asked about a write.
@@ -87,7 +130,7 @@ func (b *base) admitUpdate(ctx context.Context, w reconciletest.BaseWrite) (reco
 	for attempt := 1; ; attempt++ {
 		var live metav1.PartialObjectMetadata
 		err := b.read(ctx, at, nil, acceptMetadata, &live)
-		if apierrors.IsNotFound(err) || err == nil && live.UID != w.New.GetUID() {
+		if apierrors.IsNotFound(err) || err == nil && live.UID != w.Old.GetUID() {
 			return b.admitAsNew(ctx, w)
 		}
 		if err != nil {
@@ -263,7 +306,7 @@ var (
 	// refusesDryRuns is what the server says of a webhook with side effects.
 	refusesDryRuns = regexp.MustCompile(`admission webhook "([^"]+)" does not support dry run`)
 	// lacksRight is what it says of an account without a right. A webhook, a quota or a policy says something else.
-	lacksRight = regexp.MustCompile(`is forbidden: User ".*" cannot (\S+) resource "([^"]+)"`)
+	lacksRight = regexp.MustCompile(`^\S+( "[^"]*")? is forbidden: User ".*" cannot (\S+) resource "([^"]+)"`)
 	// grants is what it says to an account that may not escalate.
 	grants = regexp.MustCompile(`is attempting to grant RBAC permissions not currently held`)
 	// refersTo is what it says of an object that another one needs.
@@ -277,12 +320,12 @@ func (b *base) without(w reconciletest.BaseWrite, err error) (why string, answer
 		return string(reason), nil
 	}
 	message := err.Error()
-	if m := refusesDryRuns.FindStringSubmatch(message); m != nil {
+	if m := refusesDryRuns.FindStringSubmatch(message); m != nil && apierrors.IsBadRequest(err) {
 		return fmt.Sprintf("the webhook %s refuses dry runs", m[1]), nil
 	}
 	if m := lacksRight.FindStringSubmatch(message); m != nil && apierrors.IsForbidden(err) {
-		b.forbidden(m[1], w.Resource, w.Namespace)
-		return fmt.Sprintf("the plan may not %s %s, by a dry run neither", m[1], m[2]), nil
+		b.forbidden(m[2], w.Resource.GroupVersion().WithResource(m[3]), w.Namespace)
+		return fmt.Sprintf("the plan may not %s %s, by a dry run neither", m[2], m[3]), nil
 	}
 	if grants.MatchString(message) && apierrors.IsForbidden(err) {
 		return "the plan may not grant what it does not have itself", nil

@@ -269,3 +269,32 @@ func bodyOf(v any) io.ReadCloser {
 	}
 	return io.NopCloser(bytes.NewReader(data))
 }
+
+// TestAnotherServersApiIsNotSent has an APIService: what that server makes of a dry run nobody knows.
+func TestAnotherServersApiIsNotSent(t *testing.T) {
+	w := newWorld(t, reconciletest.Options{})
+	answer := func(v any) reconciletest.Fault {
+		return func(context.Context, func() (*http.Response, error)) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}},
+				Body: bodyOf(v)}, nil
+		}
+	}
+	w.link.Inject(func(r reconciletest.Request) reconciletest.Fault {
+		switch r.Path {
+		case "/apis":
+			return answer(metav1.APIGroupList{Groups: []metav1.APIGroup{{Name: "apiregistration.k8s.io"}}})
+		}
+		if r.Resource.Resource == "apiservices" {
+			return answer(map[string]any{"items": []any{map[string]any{"spec": map[string]any{"version": "v1",
+				"service": map[string]any{"name": "other"}}}}})
+		}
+		return nil
+	})
+	report := w.admitted(func(ctx context.Context, c kubernetes.Interface) error {
+		_, err := c.CoreV1().ConfigMaps("default").Create(ctx, configMap("a", nil), metav1.CreateOptions{})
+		return err
+	})
+	require.Empty(t, w.sent())
+	require.Equal(t, []string{"configmaps: another server has the API, and may not know dry runs" + unjudged},
+		whys(report))
+}

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -44,6 +45,7 @@ type base struct {
 	admits bool // Options.Admission
 
 	mu         sync.Mutex
+	elsewhere  map[schema.GroupVersion]bool                 // guarded by mu: see aggregated; nil: not known yet
 	limited    map[string]bool                              // guarded by mu: namespaces, and whether they have a quota
 	discovered map[schema.GroupVersion][]metav1.APIResource // guarded by mu
 	refusals   map[string]answered                          // guarded by mu, by path
@@ -54,10 +56,13 @@ func newBase(life context.Context, cfg *rest.Config, r *recorder) (*base, error)
 	if cfg.UserAgent == "" {
 		cfg.UserAgent = "thermostat-plan"
 	}
-	client, err := rest.HTTPClientFor(cfg)
+	made, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, err
 	}
+	client := *made
+	client.Transport = onlyDryRuns{cmp.Or[http.RoundTripper](made.Transport, http.DefaultTransport)}
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	root, _, err := rest.DefaultServerUrlFor(cfg)
 	if err != nil {
 		return nil, err
@@ -66,7 +71,7 @@ func newBase(life context.Context, cfg *rest.Config, r *recorder) (*base, error)
 	if err := scheme.AddToScheme(known); err != nil {
 		return nil, err
 	}
-	return &base{known: known, life: life, recorder: r, client: client, root: root,
+	return &base{known: known, life: life, recorder: r, client: &client, root: root,
 		discovered: make(map[schema.GroupVersion][]metav1.APIResource), refusals: make(map[string]answered),
 		limited: make(map[string]bool)}, nil
 }
@@ -79,9 +84,6 @@ func (b *base) get(ctx context.Context, at string, query url.Values, accept stri
 // do is the only way to the cluster. It sends GETs and dry runs.
 func (b *base) do(ctx context.Context, method, at string, query url.Values, accept string, body []byte) (
 	*http.Response, error) {
-	if method != http.MethodGet && !slices.Equal(query["dryRun"], []string{metav1.DryRunAll}) {
-		panic("plan: a write to the cluster that is no dry run")
-	}
 	u := *b.root
 	u.Path, u.RawQuery = path.Join("/", b.root.Path, at), query.Encode()
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
@@ -110,6 +112,17 @@ func (b *base) do(ctx context.Context, method, at string, query url.Values, acce
 			strings.TrimSpace(string(answer)), 0, true)
 	}
 	return nil, &apierrors.StatusError{ErrStatus: status}
+}
+
+// onlyDryRuns lets GETs and dry runs pass, and nothing else. It is where requests leave for the cluster. No redirect is
+// followed: it may lead to where a dry run is none.
+type onlyDryRuns struct{ below http.RoundTripper }
+
+func (o onlyDryRuns) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Method != http.MethodGet && !slices.Equal(req.URL.Query()["dryRun"], []string{metav1.DryRunAll}) {
+		return nil, fmt.Errorf("plan: %s %s is neither a read nor a dry run", req.Method, req.URL.Path)
+	}
+	return o.below.RoundTrip(req)
 }
 
 // read decodes the answer to a GET.

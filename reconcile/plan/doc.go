@@ -75,6 +75,9 @@
 //     change is judged by the fork. Its status is not sent, nor is an object that needs another one of the fork.
 //   - an object that was deleted on the fork, and is made anew, is sent under another name
 //   - a quota is compared with each new object alone
+//   - what another server than the cluster's own has, behind an APIService, is not sent: it may not know dry runs
+//
+// A webhook that says that it has no side effects, and has some, has them for a dry run as well.
 //
 // The Lease and the Events of the program are not sent, nor are what a healthy world writes and what the garbage
 // collector deletes.

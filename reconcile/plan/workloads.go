@@ -171,13 +171,12 @@ func (w *world) replicaSet(ctx context.Context, namespace, name string) error {
 type revisions struct {
 	update, current string
 	byHand          bool // pods are replaced when they are deleted
-	revised         bool // the template was changed just now
 	partition       int
 	pods            map[string]int32 // by revision
 }
 
 func revisionsOf(set *appsv1.StatefulSet, revised bool) *revisions {
-	r := &revisions{update: set.Status.UpdateRevision, current: set.Status.CurrentRevision, revised: revised,
+	r := &revisions{update: set.Status.UpdateRevision, current: set.Status.CurrentRevision,
 		byHand: set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType, pods: map[string]int32{}}
 	if revised || r.update == "" {
 		r.update = set.Name + "-" + hashOf(set.Spec.Template)
@@ -201,10 +200,10 @@ func (r *revisions) of(ordinal int) string {
 
 // replaces reports whether a pod that is there is replaced.
 func (r *revisions) replaces(pod *corev1.Pod, ordinal int) bool {
-	return r.revised && !r.byHand && ordinal >= r.partition && pod.Labels[appsv1.StatefulSetRevisionLabel] != r.update
+	return !r.byHand && ordinal >= r.partition && pod.Labels[appsv1.StatefulSetRevisionLabel] != r.update
 }
 
-// statefulSet gives a StatefulSet its pods. Those of an older template are replaced, if it was revised just now.
+// statefulSet gives a StatefulSet its pods. Those of an older template are replaced.
 func (w *world) statefulSet(ctx context.Context, namespace, name string, revised bool) error {
 	c := w.client.AppsV1().StatefulSets(namespace)
 	set, err := c.Get(ctx, name, metav1.GetOptions{})

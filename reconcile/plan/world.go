@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
@@ -70,13 +71,16 @@ func carriesOut(w reconciletest.BaseWrite) bool {
 func (w *world) carryOut(ctx context.Context, write reconciletest.BaseWrite) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for {
+	for attempt := 1; ; attempt++ {
 		err := w.try(ctx, write)
 		switch {
 		case apierrors.IsNotFound(err):
 			return nil
-		case !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) || ctx.Err() != nil:
+		case !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) || attempt == attempts:
 			return err
+		}
+		if !lifecycle.Sleep(ctx, 20*time.Millisecond) {
+			return ctx.Err()
 		}
 	}
 }

@@ -22,14 +22,25 @@ type BaseAnswer struct {
 
 // admit asks the base about a write, and puts into a.o what it makes of that. An error is the base's answer.
 func (f *fork) admit(a *admission) error {
-	if f == nil || a.link == nil { // a controller of the server itself
+	if f == nil {
+		return nil
+	}
+	if a.link == nil { // a controller of the server itself
+		f.unasked(a)
+		return nil
+	}
+	if a.o != nil && a.old != nil && unchanging(a.o, a.old) {
 		return nil
 	}
 	if a.o != nil && a.old == nil && a.server.lookup(a.resource, keyOf(a.o)) != nil {
 		return nil // the name is taken, which the store says
 	}
 	w := BaseWrite{Request: a.Request, By: a.manager(), Old: a.old}
-	if w.Name = nameOf(a); a.o != nil {
+	if a.old != nil {
+		w.Name = a.old.GetName()
+	}
+	if a.o != nil {
+		w.Name = a.o.GetName()
 		w.New = copyOf(a.o)
 		w.New.GetObjectKind().SetGroupVersionKind(a.resource.gvk())
 	}
@@ -59,13 +70,6 @@ func (f *fork) admit(a *admission) error {
 	}
 	assign(a.o, is)
 	return nil
-}
-
-func nameOf(a *admission) string {
-	if a.o != nil {
-		return a.o.GetName()
-	}
-	return a.old.GetName()
 }
 
 // keepIdentity gives an answer of the base what tells the fork's object from all others.
