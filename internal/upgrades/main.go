@@ -84,8 +84,8 @@ the new version. Predicted and came are objects that are made, changed or delete
 and wrong are those that only one of both has. Different are fields of objects that both have written, of those that
 were compared. Times are not compared.
 
-| operator | runs | planned | objects, pods | predicted | came | missed | wrong | different | pods predicted | pods ended | ` +
-	`plan | its writes |
+| operator | runs | planned | objects, pods | predicted | came | missed | wrong | different | pods predicted | ` +
+	`pods ended | plan | its writes |
 |---|---|---|---|---|---|---|---|---|---|---|---|---|
 `
 

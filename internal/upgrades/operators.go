@@ -38,14 +38,6 @@ var operators = []operator{
 		files: []string{"kro.yaml", "kro-instances.yaml"}, needs: []string{"deployments.apps"},
 	},
 	{
-		name: "kuberay", module: "github.com/ray-project/kuberay/ray-operator",
-		program: "github.com/ray-project/kuberay/ray-operator", old: "v1.4.0", new: "v1.5.0",
-		definitions: []string{"config/crd/bases/*.yaml"},
-		args: []string{"--metrics-addr=127.0.0.1:0", "--health-probe-bind-address=0",
-			"--enable-leader-election=false"},
-		files: []string{"ray.yaml"}, needs: []string{"pods"},
-	},
-	{
 		name: "external-snapshotter", module: "github.com/kubernetes-csi/external-snapshotter/v8",
 		program: "github.com/kubernetes-csi/external-snapshotter/v8/cmd/snapshot-controller",
 		old:     "v8.6.0", new: "v8.7.0",
