@@ -247,8 +247,8 @@ func TestATrialWithoutAnAnswerRefusesNothing(t *testing.T) {
 	} {
 		server, refused := &oneWay{t: t, fails: err}, invalid("data.key")
 		got := objects.ReplaceOwned(testCtx(t), owner, objects.Replacer[*corev1.ConfigMap](server),
-			owned(owner, map[string]string{"key": "theirs"}), config("ours"), forced, metav1.DeletePropagationBackground,
-			refused)
+			owned(owner, map[string]string{"key": "theirs"}), config("ours"), forced,
+			metav1.DeletePropagationBackground, refused)
 		require.ErrorIs(t, got, err)
 		require.Equal(t, final, errors.Is(got, refused), got)
 		require.Equal(t, final, apierrors.IsInvalid(got), got)

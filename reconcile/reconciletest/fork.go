@@ -476,8 +476,8 @@ func without(value, other any) any {
 // one a fork believes only those that compare it with what it was.
 func (f *fork) validate(c *call, o, old object) field.ErrorList {
 	r := c.resource
-	if c.asked && (old == nil || !c.askedAsNew) {
-		return nil
+	if c.asked && (old == nil || !c.askedAsNew && !f.changed(old)) {
+		return nil // the base has compared it with what it was
 	}
 	errs := r.validate(o, old)
 	if f == nil || len(errs) == 0 || r.custom() || !c.asked && r.refuse(o) == nil {
@@ -488,6 +488,13 @@ func (f *fork) validate(c *call, o, old object) field.ErrorList {
 		return old == nil || r.GroupVersionResource == pods ||
 			err.Type != field.ErrorTypeForbidden && !strings.Contains(err.Detail, "immutable")
 	})
+}
+
+// changed reports whether the fork has written to an object, which the base has in another state then.
+func (f *fork) changed(o object) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.written[o.GetUID()]
 }
 
 // begin is called before a write, and the function that it returns when the base has been told of it.
