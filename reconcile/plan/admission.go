@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,12 +21,20 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
+// dryRunTimeout is how long a cluster may take for a dry run: it gives its webhooks as long.
+const dryRunTimeout = 30 * time.Second
+
 // dryRun sends a write to the cluster as a dry run. It is the only way by which anything but a GET goes there. An
 // answer other than 2xx is an error.
 func (b *base) dryRun(ctx context.Context, method, at string, body any) ([]byte, error) {
 	data, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, dryRunTimeout)
+	defer cancel()
+	if err := b.pace.Wait(ctx); err != nil {
+		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("a dry run was not sent: %v", err))
 	}
 	query := url.Values{"dryRun": {metav1.DryRunAll}}
 	if method != http.MethodDelete {

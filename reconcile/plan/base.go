@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -42,7 +43,8 @@ type base struct {
 	root      *url.URL
 	known     *runtime.Scheme // the types of Kubernetes: a program may add its own to scheme.Scheme
 
-	admits bool // Options.Admission
+	admits bool          // Options.Admission
+	pace   *rate.Limiter // of dry runs: a program that writes in a loop is not to be felt by the cluster
 
 	mu         sync.Mutex
 	elsewhere  map[schema.GroupVersion]bool                 // guarded by mu: see aggregated; nil: not known yet
@@ -71,7 +73,7 @@ func newBase(life context.Context, cfg *rest.Config, r *recorder) (*base, error)
 	if err := scheme.AddToScheme(known); err != nil {
 		return nil, err
 	}
-	return &base{known: known, life: life, recorder: r, client: &client, root: root,
+	return &base{known: known, life: life, recorder: r, client: &client, root: root, pace: rate.NewLimiter(20, 40),
 		discovered: make(map[schema.GroupVersion][]metav1.APIResource), refusals: make(map[string]answered),
 		limited: make(map[string]bool)}, nil
 }

@@ -65,10 +65,11 @@
 // With [Options].Admission the fork sends each write to the cluster as a dry run before it makes it: a creation, the
 // update of the whole object, or a deletion. Defaults, validation, webhooks, admission policies and quotas are then the
 // cluster's, of whatever version, and what it refuses the program sees refused. Nothing is stored there, but what is
-// sent stands in the cluster's audit log, Secrets included if its policy says so, and its webhooks see it.
+// sent stands in the cluster's audit log, Secrets included if its policy says so, and its webhooks see it. At most 20
+// dry runs a second are sent, and each has 30 s.
 //
-// The cluster judges each write against what it has itself, not against what the fork has, and the account that asks
-// is that of the plan, not that of the program. The report says where that makes a difference:
+// The cluster judges each write against what it has itself, not against what the fork has. And a policy that looks at
+// who asks judges the plan's account, not the program's. The report names these differences:
 //
 //   - a webhook that has side effects without dry runs refuses the request. The fork goes on without the cluster.
 //   - an object that is on the fork only cannot be updated there: the cluster is asked about its creation, and what may
