@@ -46,8 +46,12 @@ import (
 // complete the loop waits for what the controller writes, as in any other source, whichever key has written it.
 //
 // An informer is given up when no object of any controller names it. Its objects name no keys then. What keys have
-// written to it is no longer waited for, as in a namespace that an informer no longer follows; so an object names what
-// Reconcile still has to clean up. Standbys follow what is named, too.
+// written to it is no longer waited for, as in a namespace that an informer no longer follows. Standbys follow what is
+// named, too.
+//
+// So an object names what Reconcile still has to clean up. Where a spec may cease to name a kind, keep the kinds of
+// what was made in the status: write a kind there before its first object is made, let names return those of spec and
+// status, and take it out once its objects are gone, or when Get says that the kind is.
 //
 // Of names the rules of [informer.AddIndex] hold: it must be quick, and must say the same of the same object. A
 // controller calls Needs once for a family, which several controllers of one Manager may share. Like For it returns no
