@@ -298,3 +298,28 @@ func TestAnotherServersApiIsNotSent(t *testing.T) {
 	require.Equal(t, []string{"configmaps: another server has the API, and may not know dry runs" + unjudged},
 		whys(report))
 }
+
+// TestADryRunIsNotRedirected: where the redirect leads, it may be none.
+func TestADryRunIsNotRedirected(t *testing.T) {
+	w := newWorld(t, reconciletest.Options{})
+	asked := 0
+	w.link.Inject(func(r reconciletest.Request) reconciletest.Fault {
+		if r.Verb != "create" || r.Resource.Resource != "configmaps" {
+			return nil
+		}
+		asked++
+		return func(context.Context, func() (*http.Response, error)) (*http.Response, error) {
+			// With the same query: a server that drops it is for onlyDryRuns.
+			return &http.Response{StatusCode: http.StatusTemporaryRedirect, Body: http.NoBody, Header: http.Header{
+				"Location": {"/api/v1/namespaces/default/configmaps?dryRun=All"}}}, nil
+		}
+	})
+	var refused error
+	report := w.admitted(func(ctx context.Context, c kubernetes.Interface) error {
+		_, refused = c.CoreV1().ConfigMaps("default").Create(ctx, configMap("a", nil), metav1.CreateOptions{})
+		return nil
+	})
+	require.Error(t, refused)
+	require.Equal(t, 1, asked)
+	require.Empty(t, report.Changes)
+}
