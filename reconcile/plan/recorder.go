@@ -479,6 +479,7 @@ func (one *recorded) change(orphaned reconciletest.Object) (Change, error) {
 			c.Waits = one.now.GetFinalizers()
 		}
 	}
+	c.LosesData = c.LosesData || scalesDataAway(one)
 	before := one.old
 	if one.verb == "create" {
 		before = orphaned

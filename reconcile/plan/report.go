@@ -64,7 +64,8 @@ type Change struct {
 	Fields []Field `json:"fields,omitempty"`
 	// Waits are the finalizers that a deleted object waits for.
 	Waits []string `json:"waits,omitempty"`
-	// LosesData: the deletion of such an object loses what it holds: see package's documentation.
+	// LosesData: the deletion of such an object loses what it holds, or a StatefulSet with fewer pods deletes claims: see
+	// the documentation of the package.
 	LosesData bool `json:"losesData,omitempty"`
 	// Restarts says which pods the change ends or replaces; nil: none.
 	Restarts *Restarts `json:"restarts,omitempty"`

@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
@@ -22,6 +23,18 @@ var lossy = []schema.GroupResource{
 }
 
 func losesData(r schema.GroupResource) bool { return slices.Contains(lossy, r) }
+
+// scalesDataAway reports whether a change makes a StatefulSet smaller that deletes the claims of the pods which go.
+func scalesDataAway(one *recorded) bool {
+	was, ok1 := one.old.(*appsv1.StatefulSet)
+	now, ok2 := one.now.(*appsv1.StatefulSet)
+	if !ok1 || !ok2 || one.verb != "update" || one.status || len(now.Spec.VolumeClaimTemplates) == 0 {
+		return false
+	}
+	policy := now.Spec.PersistentVolumeClaimRetentionPolicy
+	return policy != nil && policy.WhenScaled == appsv1.DeletePersistentVolumeClaimRetentionPolicyType &&
+		ptr.Deref(now.Spec.Replicas, 1) < ptr.Deref(was.Spec.Replicas, 1)
+}
 
 // restarts says which pods a change ends or replaces, by what the controllers of Kubernetes do. A pod template of any
 // other kind, such as that of a Job, is for new pods only. before is what the object was before the change: also that
