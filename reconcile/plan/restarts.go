@@ -10,7 +10,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/utils/ptr"
 
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
@@ -33,7 +32,15 @@ func scalesDataAway(one *recorded) bool {
 	}
 	policy := now.Spec.PersistentVolumeClaimRetentionPolicy
 	return policy != nil && policy.WhenScaled == appsv1.DeletePersistentVolumeClaimRetentionPolicyType &&
-		ptr.Deref(now.Spec.Replicas, 1) < ptr.Deref(was.Spec.Replicas, 1)
+		wanted(now) < wanted(was)
+}
+
+// wanted returns how many pods a StatefulSet is to have.
+func wanted(s *appsv1.StatefulSet) int32 {
+	if s.Spec.Replicas == nil {
+		return 1
+	}
+	return *s.Spec.Replicas
 }
 
 // restarts says which pods a change ends or replaces, by what the controllers of Kubernetes do. A pod template of any

@@ -6,7 +6,6 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
 )
 
 // TestAScaleDownThatDeletesClaimsLosesData, whatever the claims' own objects say: the cluster's controller deletes them.
@@ -21,7 +20,7 @@ func TestAScaleDownThatDeletesClaimsLosesData(t *testing.T) {
 	}
 	const deletes, retains = appsv1.DeletePersistentVolumeClaimRetentionPolicyType,
 		appsv1.RetainPersistentVolumeClaimRetentionPolicyType
-	three, two := ptr.To[int32](3), ptr.To[int32](2)
+	three, two := new(int32(3)), new(int32(2))
 	bare := set(two, deletes)
 	bare.Spec.VolumeClaimTemplates = nil
 	for name, test := range map[string]struct {
