@@ -64,7 +64,7 @@ type Change struct {
 	Fields []Field `json:"fields,omitempty"`
 	// Waits are the finalizers that a deleted object waits for.
 	Waits []string `json:"waits,omitempty"`
-	// LosesData: the deletion of such an object loses what it holds, or a StatefulSet with fewer pods deletes claims: see
+	// LosesData: the deletion of such an object loses what it holds, or a StatefulSet deletes claims as it shrinks: see
 	// the documentation of the package.
 	LosesData bool `json:"losesData,omitempty"`
 	// Restarts says which pods the change ends or replaces; nil: none.

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestAScaleDownThatDeletesClaimsLosesData, whatever the claims' own objects say: the cluster's controller deletes them.
+// TestAScaleDownThatDeletesClaimsLosesData: the plan deletes no claim, the cluster's controller does.
 func TestAScaleDownThatDeletesClaimsLosesData(t *testing.T) {
 	set := func(replicas *int32, whenScaled appsv1.PersistentVolumeClaimRetentionPolicyType) *appsv1.StatefulSet {
 		s := &appsv1.StatefulSet{}

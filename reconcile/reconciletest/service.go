@@ -44,8 +44,9 @@ func serviceRules() *rules {
 		beyond: func(o object) string {
 			s := o.(*corev1.Service)
 			chosen := func(ip string) bool { return ip != "" && ip != corev1.ClusterIPNone }
+			isNew := s.CreationTimestamp.IsZero()
 			switch {
-			case s.UID == "" && (chosen(s.Spec.ClusterIP) || slices.ContainsFunc(s.Spec.ClusterIPs, chosen)):
+			case isNew && (chosen(s.Spec.ClusterIP) || slices.ContainsFunc(s.Spec.ClusterIPs, chosen)):
 				return "an IP that the client chooses"
 			case s.Spec.ClusterIP == corev1.ClusterIPNone && len(s.Spec.Selector) == 0:
 				return "a headless Service without a selector" // it would get addresses of both families
