@@ -37,8 +37,8 @@ import (
 // informer, and let go of an object that is being deleted: there are no objects of a kind of which no version is
 // installed. The informer keeps asking, and once it may be acted on each key whose object names it runs again, whatever
 // Reconcile has returned. That a new informer is refused is noticed within a second or two. As long as another of the
-// key's informers is on its way, or the server does not answer, the key waits. The example of Needs has all of it, and
-// the client that writes objects of such a kind.
+// key's informers is on its way, or the server does not answer, the key waits. The example of Needs tells of a kind
+// that is not installed, and has the client that writes objects of such a kind.
 //
 // sources is called with each informer before it runs, also with those that objects of other controllers name, and by
 // several goroutines at once. It makes the informer a source of the controller by [Owns], [ClusterOwns], [Watches] or
