@@ -593,11 +593,11 @@ func TestMixedGroup(t *testing.T) {
 	first := g.await(func(*member) bool { return true }, time.Minute)
 	g.join(true, "thermostat", "thermostat")
 	time.Sleep(2 * shortLease)
-	// Equal would print clients that are in use.
-	require.True(t, first == g.leader(), "another one leads, although the first is alive")
+	require.Empty(t, stomped(), "of a client-go elector that is alive")
 	require.NoError(t, first.process.Kill(t.Context()))
 	g.await(func(m *member) bool { return m != first }, time.Minute)
-	require.Equal(t, 1, handovers()["client-go -> thermostat"], "there was one to be stomped on")
+	// A client-go elector that renews too late, as it may on a busy machine, loses its lead earlier, but by right.
+	require.NotZero(t, handovers()["client-go -> thermostat"], "there was one to be stomped on")
 	g.start(first)
 	g.join(true, "client-go")
 	did := g.disturb(length, func(*member, *rand.Rand) string { return "" })
