@@ -81,5 +81,5 @@ func planned(name string) *plan.Report {
 			Fields: []string{path}}},
 		Approximate: []plan.Approximation{{Resource: name, Group: name, Why: name, Times: 1}},
 		Missing:     []plan.Right{{Verb: "list", Resource: name, Namespace: name}},
-		Unserved:    []string{name}, Elsewhere: []string{name}}
+		Unserved:    []string{name}, Elsewhere: []string{name}, ElsewhereUnknown: name}
 }

@@ -91,6 +91,9 @@ func RunCommand(ctx context.Context, base *rest.Config, c Command, o RunOptions)
 	})
 	if report != nil {
 		report.Program, report.Elsewhere = filepath.Base(c.Args[0]), others.all()
+		if report.ElsewhereUnknown = ""; !c.Isolated {
+			report.ElsewhereUnknown = others.unknown()
+		}
 	}
 	return report, err
 }

@@ -18,14 +18,16 @@ import (
 // connections are the addresses that the processes of a group are connected to by TCP, other than the fork and each
 // other. A process that leaves the group is not seen.
 type connections struct {
-	group int
-	fork  netip.AddrPort
-	found map[netip.AddrPort]bool
+	group  int
+	fork   netip.AddrPort
+	found  map[netip.AddrPort]bool
+	looked bool // at a process
 }
 
 func newConnections(group int, fork *net.TCPAddr) *connections {
 	at := fork.AddrPort()
-	return &connections{group, netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), make(map[netip.AddrPort]bool)}
+	return &connections{group: group, fork: netip.AddrPortFrom(at.Addr().Unmap(), at.Port()),
+		found: make(map[netip.AddrPort]bool)}
 }
 
 // all returns the addresses, in order.
@@ -34,6 +36,14 @@ func (c *connections) all() (addresses []string) {
 		addresses = append(addresses, address.String())
 	}
 	return addresses
+}
+
+// unknown says why nothing has been seen, if no process could be looked at.
+func (c *connections) unknown() string {
+	if c.looked {
+		return ""
+	}
+	return "the process had ended before, or does not let this one look"
 }
 
 // look adds what is connected at this moment. What cannot be read belongs to a process that has ended.
@@ -50,6 +60,7 @@ func (c *connections) look() {
 		if err != nil {
 			continue
 		}
+		c.looked = true
 		for _, entry := range entries {
 			to, _ := os.Readlink(filepath.Join(files, entry.Name()))
 			if inode, ok := strings.CutPrefix(to, "socket:["); ok {

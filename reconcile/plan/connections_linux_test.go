@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -37,6 +38,17 @@ func TestConnectionsAreOfTheGroup(t *testing.T) {
 	c := newConnections(1, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 6443})
 	c.add(connectionsOf([]byte(table+"broken\n"), map[string]bool{"1": true}))
 	require.Equal(t, []string{"10.1.2.3:443", "127.0.0.1:8001", "[fd00::1]:5432"}, c.all())
+}
+
+// TestAProcessThatCannotBeLookedAtIsSaid has this process, which can be, and a group in which there is none.
+func TestAProcessThatCannotBeLookedAtIsSaid(t *testing.T) {
+	own, err := syscall.Getpgid(0)
+	require.NoError(t, err)
+	for group, seen := range map[int]bool{own: true, -1: false} {
+		c := newConnections(group, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 6443})
+		c.look()
+		require.Equal(t, seen, c.unknown() == "")
+	}
 }
 
 func TestTheGroupOfAProcess(t *testing.T) {

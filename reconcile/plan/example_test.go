@@ -78,6 +78,9 @@ func Example() {
 	//       data: (not shown)
 	//       type: "Opaque"
 	//
+	// Whether the program was connected to something else
+	//   nobody has looked: the program is a function of the process that plans
+	//
 	// writes to the cluster: 0
 }
 
@@ -111,6 +114,9 @@ func ExampleFlag() {
 	//
 	// Wave 1
 	//   create ConfigMap default/settings (plan.test)
+	//
+	// Whether the program was connected to something else
+	//   nobody has looked: the program is a function of the process that plans
 	//
 	// exit status 2
 }

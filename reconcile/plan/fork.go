@@ -276,7 +276,7 @@ func (s *Server) Report() (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}
-	report.Made = time.Now()
+	report.Made, report.ElsewhereUnknown = time.Now(), "the fork does not know whose requests it serves"
 	return report, nil
 }
 

@@ -32,9 +32,12 @@ type Report struct {
 	// Unserved are resources that the program asked for and that the cluster does not have.
 	Unserved []string `json:"unserved,omitempty"`
 	// Elsewhere are addresses other than the fork's that a process was connected to by TCP. What it did there is not
-	// known. Connections of the process and those that it starts are looked for some times a second, on Linux only,
-	// unless it is isolated, and short ones are missed.
+	// known. Connections of the process and those that it starts are looked for some times a second, and short ones are
+	// missed.
 	Elsewhere []string `json:"elsewhere,omitempty"`
+	// ElsewhereUnknown says why nobody has looked for such connections; empty: somebody has, or the program could reach
+	// nothing but the fork.
+	ElsewhereUnknown string `json:"elsewhereUnknown,omitempty"`
 	// Events is how many Events the program has recorded. They, and its Lease, are no changes.
 	Events int `json:"events,omitempty"`
 

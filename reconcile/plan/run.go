@@ -47,13 +47,17 @@ func Run(ctx context.Context, base *rest.Config, run Func, o RunOptions) (report
 		panicked := lifecycle.Try(func() { err = run(untilStopped, fork.Config()) })
 		failed = errors.Join(panicked, err)
 	})
-	return settle(ctx, running, fork, o, func() error {
+	report, err = settle(ctx, running, fork, o, func() error {
 		cancel()
 		if err := group.Wait(stopGrace); err != nil {
 			return err
 		}
 		return failed
 	})
+	if report != nil {
+		report.ElsewhereUnknown = "the program is a function of the process that plans"
+	}
+	return report, err
 }
 
 // settle waits for a program that runs as long as running does, and returns the report once stop has ended it.

@@ -163,6 +163,10 @@ func (r *Report) write(w io.Writer, s style) error {
 	list(&b, s, "The cluster does not have", r.Unserved, said)
 	list(&b, s, "Rights that the plan would have needed", r.Missing, Right.line)
 	list(&b, s, "The program was connected to something else than the fork", r.Elsewhere, said)
+	if r.ElsewhereUnknown != "" {
+		list(&b, s, "Whether the program was connected to something else", []string{"nobody has looked: " +
+			r.ElsewhereUnknown}, said)
+	}
 	list(&b, s, "Approximate: the cluster may do otherwise", r.Approximate, Approximation.line)
 	list(&b, s, "Anyway: the other report has these changes as well", r.Anyway, Change.line)
 	list(&b, s, "No longer: the other report alone has these changes", r.NoLonger, Change.line)

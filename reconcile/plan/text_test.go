@@ -34,10 +34,10 @@ func sample() *Report {
 		Approximate: []Approximation{{Resource: "crons", Group: "example.com", Why: "its schema is unknown", Times: 2}},
 		Missing:     []Right{{Verb: "list", Resource: "nodes"}},
 		Unserved:    []string{"routes.v1.example.com"},
-		Elsewhere:   []string{"10.0.0.1:443"},
-		Anyway:      []Change{{Wave: 1, Verb: "create", Object: object("ConfigMap", "anyway")}},
-		NoLonger:    []Change{{Wave: 1, Verb: "delete", Object: object("Pod", "spared"), Restarts: &Restarts{Pods: 1}}},
-		OtherDoubt:  "the program had not settled",
+		Elsewhere:   []string{"10.0.0.1:443"}, ElsewhereUnknown: "it is a function",
+		Anyway:     []Change{{Wave: 1, Verb: "create", Object: object("ConfigMap", "anyway")}},
+		NoLonger:   []Change{{Wave: 1, Verb: "delete", Object: object("Pod", "spared"), Restarts: &Restarts{Pods: 1}}},
+		OtherDoubt: "the program had not settled",
 	}
 }
 
@@ -46,7 +46,7 @@ var parts = []string{"4 changes in 2 waves", "2 pods restarted", "1 deletion of 
 	"1 hot loop", "Wave 2", "web:1", "web:2", "spec.more", "StatefulSet default/db",
 	"when they are deleted (OnDelete)", "not shown", "pvc-protection", "configmaps default/a", "403 Forbidden",
 	"it may not", "status.at", "crons.example.com", "its schema is unknown", "list nodes", "routes.v1.example.com",
-	"10.0.0.1:443", "ConfigMap default/anyway", "Pod default/spared",
+	"10.0.0.1:443", "nobody has looked: it is a function", "ConfigMap default/anyway", "Pod default/spared",
 	"of the other report: the program had not settled"}
 
 func TestEachFormatHasAllOfAReport(t *testing.T) {
@@ -100,6 +100,7 @@ func TestThePageShowsStrangeTextsAsTheyAre(t *testing.T) {
 	r.Refused[0].Message, r.Refused[0].Object.Name = strange, strange
 	r.HotLoops[0].Fields, r.Approximate[0].Why = []string{strange}, strange
 	r.Missing[0].Namespace, r.Unserved[0], r.Elsewhere[0] = strange, strange, strange
+	r.ElsewhereUnknown = strange
 	r.Anyway, r.NoLonger, r.OtherDoubt = r.Changes, r.Changes, strange
 	var b bytes.Buffer
 	require.NoError(t, r.WritePage(&b))

@@ -88,6 +88,7 @@ func TestAnIsolatedProgramFindsNothingButTheFork(t *testing.T) {
 	require.Equal(t, 2, code)
 	require.Contains(t, out.String(), "create ConfigMap default/made")
 	require.Contains(t, errOut.String(), fmt.Sprint("user ", os.Getuid()))
+	require.NotContains(t, out.String(), "nobody has looked", "it could reach nothing else")
 	require.Equal(t, written, server.Version())
 
 	noProgram := filepath.Join(t.TempDir(), "program")
@@ -111,5 +112,6 @@ func TestWhatAProgramWasConnectedToIsNamed(t *testing.T) {
 		require.Equal(t, connected, err != nil, out.String())
 		require.Equal(t, connected, code == failed)
 		require.Equal(t, connected, strings.Contains(out.String(), "\n  "+address+"\n"), out.String())
+		require.NotContains(t, out.String(), "nobody has looked")
 	}
 }
