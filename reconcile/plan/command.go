@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -37,8 +38,8 @@ type Command struct {
 // RunCommand is [Run] for a program that is a process: it is ended with SIGTERM and, 10 s later, killed. It finds the
 // fork by KUBECONFIG, or as ~/.kube/config: HOME is a folder with nothing else, lest the program finds the cluster
 // there. Variables that begin with KUBE or HELM_KUBE are not passed on. Arguments that name the cluster or a kubeconfig
-// other than {kubeconfig} are refused, and so is a pod that has a token for its cluster, unless the program is
-// isolated.
+// other than {kubeconfig} are refused, variables that do are not passed on either, and a pod that has a token for its
+// cluster is refused, unless the program is isolated.
 //
 // A program that is not isolated, and is given the address of the cluster in another way, such as by a configuration
 // file, is not kept from writing to it. On Linux the report says what it was connected to.
@@ -58,7 +59,7 @@ func RunCommand(ctx context.Context, base *rest.Config, c Command, o RunOptions)
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, fork.Close()) }()
-	process, err := fork.command(c)
+	process, err := fork.command(c, base.Host)
 	if err != nil {
 		return nil, err
 	}
@@ -101,8 +102,8 @@ func RunCommand(ctx context.Context, base *rest.Config, c Command, o RunOptions)
 // betweenLooks is the time between two looks at what a program is connected to. Each reads a file of every process.
 const betweenLooks = 250 * time.Millisecond
 
-// command is a program that finds the fork.
-func (s *Server) command(c Command) (*exec.Cmd, error) {
+// command is a program that finds the fork, and not the cluster's host.
+func (s *Server) command(c Command, host string) (*exec.Cmd, error) {
 	home, err := s.home()
 	if err != nil {
 		return nil, err
@@ -112,7 +113,7 @@ func (s *Server) command(c Command) (*exec.Cmd, error) {
 		process.Args = append(process.Args, strings.ReplaceAll(arg, placeholder, s.Kubeconfig()))
 	}
 	process.Stdout, process.Stderr = c.Output, c.Output
-	process.Env = environment(os.Environ(), s.Kubeconfig(), home)
+	process.Env = environment(os.Environ(), host, s.Kubeconfig(), home)
 	process.WaitDelay = stopGrace // of a process of the program's own that goes on, and holds the output
 	together(process)
 	endWithThis(process)
@@ -179,9 +180,6 @@ var leading = []string{"kubeconfig", "kube-config", "kubeconfig-path", "master",
 // judge refuses arguments that would lead a program past the fork: the flags of leading with another value than the
 // placeholder, and whatever names the host of the cluster or a kubeconfig.
 func judge(args []string, host string) error {
-	if u, err := url.Parse(host); err == nil && u.Host != "" {
-		host = u.Host
-	}
 	for i, arg := range args {
 		name, value, given := strings.Cut(strings.TrimLeft(arg, "-"), "=")
 		isFlag := strings.HasPrefix(arg, "-")
@@ -192,12 +190,21 @@ func judge(args []string, host string) error {
 			value = arg
 		}
 		past := isFlag && slices.Contains(leading, strings.ToLower(name)) && value != placeholder
-		if past || host != "" && strings.Contains(arg, host) || isKubeconfig(value) {
+		if past || names(arg, host) || isKubeconfig(value) {
 			return fmt.Errorf("plan: the argument %s leads past the fork: leave it out, or write %s for its value",
 				arg, placeholder)
 		}
 	}
 	return nil
+}
+
+// names reports whether a text has the address of the cluster: its host, with the port unless that is the usual one.
+func names(text, host string) bool {
+	if u, err := url.Parse(host); err == nil && u.Host != "" {
+		host = strings.TrimSuffix(u.Host, ":443")
+	}
+	at := regexp.MustCompile(`(?i)(^|[^\w.-])` + regexp.QuoteMeta(host) + `($|[^\w.-])`)
+	return host != "" && at.MatchString(text)
 }
 
 // isKubeconfig reports whether a value is the path of a kubeconfig.
@@ -220,11 +227,12 @@ func (s *Server) home() (string, error) {
 }
 
 // environment is that of a program which is to find the fork and nothing else.
-func environment(all []string, kubeconfig, home string) (env []string) {
+func environment(all []string, host, kubeconfig, home string) (env []string) {
 	for _, one := range all {
-		name, _, _ := strings.Cut(one, "=")
-		kube := strings.HasPrefix(name, "KUBE") || strings.HasPrefix(name, "HELM_KUBE") // of clients of all kinds
-		if !kube && name != "HOME" && name != "USERPROFILE" {
+		name, value, _ := strings.Cut(one, "=")
+		leads := strings.HasPrefix(name, "KUBE") || strings.HasPrefix(name, "HELM_KUBE") || // of clients of all kinds
+			names(value, host) || isKubeconfig(value)
+		if !leads && name != "HOME" && name != "USERPROFILE" {
 			env = append(env, one)
 		}
 	}

@@ -70,7 +70,7 @@ func beProgram(does string) error {
 	if os.Getenv("KUBECONFIG") != "" && !program.Planned(context.Background()) {
 		return fmt.Errorf("it does not know that it is planned")
 	}
-	if os.Getenv("KUBERNETES_MASTER") != "" {
+	if os.Getenv("KUBERNETES_MASTER")+os.Getenv("OPERATOR_API")+os.Getenv("OPERATOR_CONFIG") != "" {
 		return fmt.Errorf("the environment leads to the cluster")
 	}
 	if does == "reads" {
@@ -117,6 +117,8 @@ func TestTheCommand(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1") // as in a pod
 	t.Setenv("KUBERNETES_SERVICE_PORT", "1")
 	t.Setenv("KUBERNETES_MASTER", address)
+	t.Setenv("OPERATOR_API", address+"/")
+	t.Setenv("OPERATOR_CONFIG", cluster)
 	written := server.Version()
 	for does, want := range map[string]struct {
 		code int
