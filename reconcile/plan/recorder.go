@@ -136,9 +136,7 @@ func (r *recorder) observe(req reconciletest.Request) reconciletest.Fault {
 	return func(_ context.Context, serve func() (*http.Response, error)) (*http.Response, error) {
 		long := req.Verb == "watch" || aside(req.Resource.GroupResource())
 		r.isNew(req)
-		r.begin(!long)
-		resp, err := serve()
-		r.end(!long)
+		resp, err := r.served(req, !long, serve)
 		if err != nil {
 			return resp, err
 		}
@@ -156,6 +154,23 @@ func (r *recorder) observe(req reconciletest.Request) reconciletest.Fault {
 		}
 		return resp, nil
 	}
+}
+
+// served serves a request that counts, or not. The client learns of a panic that its connection was lost, and net/http
+// hides it, so it is recorded.
+func (r *recorder) served(req reconciletest.Request, counts bool, serve func() (*http.Response, error)) (
+	*http.Response, error) {
+	r.begin(counts)
+	defer r.end(counts)
+	done := false
+	defer func() {
+		if !done {
+			r.Approximate(req, "the fork has failed to answer")
+		}
+	}()
+	resp, err := serve()
+	done = true
+	return resp, err
 }
 
 // isNew notes a request: a program that reads what it has not read before has not settled, and one that reads the same

@@ -209,3 +209,21 @@ func TestATemplateIsFoundAnywhere(t *testing.T) {
 		require.Equal(t, test.want, changesPods(test.was, test.is), name)
 	}
 }
+
+// TestARequestThatTheForkFailsToAnswerEnds has a panic, which net/http hides.
+func TestARequestThatTheForkFailsToAnswerEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRecorder()
+		req := reconciletest.Request{Verb: "get", Resource: corev1.SchemeGroupVersion.WithResource("pods")}
+		require.Panics(t, func() {
+			_, _ = r.observe(req)(t.Context(), func() (*http.Response, error) { panic("no") })
+		})
+		time.Sleep(time.Hour)
+		quiet, _ := r.settled()
+		require.Equal(t, time.Hour, quiet, "it is not served for ever")
+		report, err := r.report()
+		require.NoError(t, err)
+		require.Equal(t, []Approximation{{Resource: "pods", Why: "the fork has failed to answer", Times: 1}},
+			report.Approximate)
+	})
+}
