@@ -214,10 +214,34 @@ var planted = map[string]struct {
 			return first(err1, err2)
 		}
 	}, writes: []string{"create PodDisruptionBudget web", "create CronJob backup"}},
+	"made anew": {change: func(a *app) {
+		a.more = a.makeAnew(func() { a.set.Spec.Template.Spec.Containers[0].WithImage("db:2") })
+	}, writes: []string{"delete StatefulSet db", "create StatefulSet db"}, pods: 2},
+	"made anew as it was": {change: func(a *app) {
+		a.more = a.makeAnew(func() { a.set.Spec.WithPodManagementPolicy(appsv1.OrderedReadyPodManagement) })
+	}, writes: []string{"delete StatefulSet db", "create StatefulSet db"}},
 	"network policy": {change: func(a *app) {
 		a.policy.Spec.WithIngress(networkingv1ac.NetworkPolicyIngressRule().WithPorts(
 			networkingv1ac.NetworkPolicyPort().WithPort(intstr.FromInt32(80))))
 	}, writes: []string{"update NetworkPolicy web"}},
+}
+
+// makeAnew does what changes what cannot be changed: the StatefulSet is deleted, its pods are left, and another one is
+// made, which takes them over.
+func (a *app) makeAnew(change func()) func(context.Context, kubernetes.Interface, string) error {
+	return func(ctx context.Context, c kubernetes.Interface, namespace string) error {
+		sets := c.AppsV1().StatefulSets(namespace)
+		err := sets.Delete(ctx, "db", metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationOrphan)})
+		for err == nil { // until its dependents have let it go
+			_, err = sets.Get(ctx, "db", metav1.GetOptions{})
+		}
+		if !apierrors.IsNotFound(err) {
+			return err
+		}
+		change()
+		_, err = sets.Apply(ctx, a.set, metav1.ApplyOptions{FieldManager: "operator"})
+		return err
+	}
 }
 
 func first(errs ...error) error {

@@ -422,12 +422,15 @@ func (r *recorder) report() (*Report, error) {
 	for _, one := range r.changes {
 		object := cmp.Or[reconciletest.Object](one.now, one.old)
 		at := place{resource: one.resource.GroupResource(), NamespacedName: keyOf(object)}
-		if one.orphans {
-			orphaned[at] = one.old
-		}
 		c, err := one.change(orphaned[at])
 		if err != nil {
 			return nil, err
+		}
+		switch {
+		case one.orphans:
+			orphaned[at] = one.old
+		case one.verb != "update" && one.verb != "remove": // its pods have an owner again, or go with it
+			delete(orphaned, at)
 		}
 		report.Changes = append(report.Changes, c)
 		if custom, err := one.changesCustomPods(); err != nil {
@@ -496,7 +499,7 @@ func (one *recorded) change(orphaned reconciletest.Object) (Change, error) {
 	}
 	c.LosesData = c.LosesData || scalesDataAway(one)
 	before := one.old
-	if one.verb == "create" {
+	if one.verb == "create" && adopts(one.now, orphaned) {
 		before = orphaned
 	}
 	c.Restarts, err = restarts(one, before)

@@ -9,6 +9,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
@@ -72,6 +74,30 @@ func restarts(one *recorded, before reconciletest.Object) (*Restarts, error) {
 		return ofDaemonSet(was, one.now.(*appsv1.DaemonSet), why), nil
 	case *appsv1.ReplicaSet:
 		return fewer(was.Status.Replicas, one.now.(*appsv1.ReplicaSet).Spec.Replicas), nil
+	}
+	return nil, nil
+}
+
+// adopts reports whether a workload takes over the pods, or the ReplicaSets, that one of its name has left: its selector
+// matches them.
+func adopts(now, left reconciletest.Object) bool {
+	selector, _ := selectedBy(now)
+	_, pods := selectedBy(left)
+	matches, err := metav1.LabelSelectorAsSelector(selector)
+	return err == nil && pods != nil && matches.Matches(labels.Set(pods.Labels))
+}
+
+// selectedBy returns the selector of a workload, and the template of its pods; nil: it is no workload.
+func selectedBy(o reconciletest.Object) (*metav1.LabelSelector, *corev1.PodTemplateSpec) {
+	switch o := o.(type) {
+	case *appsv1.Deployment:
+		return o.Spec.Selector, &o.Spec.Template
+	case *appsv1.StatefulSet:
+		return o.Spec.Selector, &o.Spec.Template
+	case *appsv1.DaemonSet:
+		return o.Spec.Selector, &o.Spec.Template
+	case *appsv1.ReplicaSet:
+		return o.Spec.Selector, &o.Spec.Template
 	}
 	return nil, nil
 }

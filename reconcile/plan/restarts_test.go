@@ -2,10 +2,15 @@ package plan
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
 // TestAScaleDownThatDeletesClaimsLosesData: the plan deletes no claim, the cluster's controller does.
@@ -42,4 +47,46 @@ func TestAScaleDownThatDeletesClaimsLosesData(t *testing.T) {
 		require.NoError(t, err, name)
 		require.Equal(t, test.loses, c.LosesData, name)
 	}
+}
+
+// TestAWorkloadTakesOverWhatItsSelectorMatches has a Deployment that was deleted without its pods, and others that are
+// made under its name.
+func TestAWorkloadTakesOverWhatItsSelectorMatches(t *testing.T) {
+	deployment := func(label, image string) *appsv1.Deployment {
+		d := &appsv1.Deployment{Status: appsv1.DeploymentStatus{Replicas: 2}}
+		d.Name = "web"
+		d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": label}}
+		d.Spec.Template.Labels = map[string]string{"app": label}
+		d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "web", Image: image}}
+		return d
+	}
+	left := deployment("web", "web:1")
+	left.Finalizers = []string{metav1.FinalizerOrphanDependents}
+	restarts := func(writes ...reconciletest.BaseWrite) (all []int) {
+		r := newRecorder()
+		for _, w := range writes {
+			w.Request = reconciletest.Request{Resource: appsv1.SchemeGroupVersion.WithResource("deployments")}
+			r.Wrote(w)
+		}
+		report, err := r.report()
+		require.NoError(t, err)
+		for _, c := range report.Changes {
+			if c.Restarts != nil {
+				all = append(all, c.Restarts.Pods)
+			}
+		}
+		return all
+	}
+	going := left.DeepCopy()
+	going.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+	made := func(d *appsv1.Deployment, uid types.UID) reconciletest.BaseWrite {
+		d.UID = uid
+		return reconciletest.BaseWrite{New: d}
+	}
+	leave, next := reconciletest.BaseWrite{Old: left, New: going}, made(deployment("web", "web:2"), "2")
+	require.Equal(t, []int{2}, restarts(leave, next))
+	require.Empty(t, restarts(leave, made(deployment("web", "web:1"), "2")), "the same pods")
+	require.Empty(t, restarts(leave, made(deployment("other", "web:2"), "2")), "other pods")
+	require.Equal(t, []int{2}, restarts(leave, next, reconciletest.BaseWrite{Old: next.New},
+		made(deployment("web", "web:3"), "3")), "the pods have gone with the second one")
 }

@@ -65,13 +65,19 @@ func (w *world) deployment(ctx context.Context, namespace, name string) error {
 // replicaSetsOf returns the ReplicaSet of the Deployment's template, which it makes if there is none, and the others.
 func (w *world) replicaSetsOf(ctx context.Context, d *appsv1.Deployment) (current *appsv1.ReplicaSet,
 	old []*appsv1.ReplicaSet, err error) {
-	list, err := w.client.AppsV1().ReplicaSets(d.Namespace).List(ctx, metav1.ListOptions{})
+	c := w.client.AppsV1().ReplicaSets(d.Namespace)
+	list, err := c.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, nil, err
 	}
 	newest := 0
 	for i := range list.Items {
 		rs := &list.Items[i]
+		if takesOver(d, rs) {
+			if rs, err = c.Update(ctx, rs, metav1.UpdateOptions{}); err != nil {
+				return nil, nil, err
+			}
+		}
 		if !metav1.IsControlledBy(rs, d) || rs.DeletionTimestamp != nil {
 			continue
 		}
@@ -102,7 +108,7 @@ func (w *world) newReplicaSet(ctx context.Context, d *appsv1.Deployment, number 
 	rs := &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Name: d.Name + "-" + hash, Labels: with(d.Spec.Template.Labels),
 			Annotations:     map[string]string{revision: strconv.Itoa(number)},
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(d, deploymentKind)}},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(d, kindOf(d))}},
 		Spec: appsv1.ReplicaSetSpec{Replicas: d.Spec.Replicas, Selector: d.Spec.Selector.DeepCopy(),
 			Template: *d.Spec.Template.DeepCopy(), MinReadySeconds: d.Spec.MinReadySeconds},
 	}
@@ -110,13 +116,6 @@ func (w *world) newReplicaSet(ctx context.Context, d *appsv1.Deployment, number 
 	rs.Spec.Template.Labels = with(rs.Spec.Template.Labels)
 	return w.client.AppsV1().ReplicaSets(d.Namespace).Create(ctx, rs, metav1.CreateOptions{})
 }
-
-var (
-	deploymentKind  = appsv1.SchemeGroupVersion.WithKind("Deployment")
-	replicaSetKind  = appsv1.SchemeGroupVersion.WithKind("ReplicaSet")
-	statefulSetKind = appsv1.SchemeGroupVersion.WithKind("StatefulSet")
-	daemonSetKind   = appsv1.SchemeGroupVersion.WithKind("DaemonSet")
-)
 
 // sameTemplate reports whether two templates make the same pods. That of a ReplicaSet has a label of its own.
 func sameTemplate(a, b corev1.PodTemplateSpec) bool {
@@ -154,7 +153,7 @@ func (w *world) replicaSet(ctx context.Context, namespace, name string) error {
 		pods = pods[:len(pods)-1]
 	}
 	for range want - len(pods) {
-		pod := newPod(rs, *metav1.NewControllerRef(rs, replicaSetKind), rs.Spec.Template)
+		pod := newPod(rs, rs.Spec.Template)
 		pod.GenerateName = rs.Name + "-"
 		if err := w.run(ctx, pod); err != nil {
 			return err
@@ -261,7 +260,7 @@ func (r *revisions) finish(s *appsv1.StatefulSet) {
 
 // newMember makes the pod of an ordinal, and its claims.
 func (w *world) newMember(ctx context.Context, set *appsv1.StatefulSet, ordinal int, revision string) error {
-	pod := newPod(set, *metav1.NewControllerRef(set, statefulSetKind), set.Spec.Template)
+	pod := newPod(set, set.Spec.Template)
 	pod.Name = fmt.Sprintf("%s-%d", set.Name, ordinal)
 	pod.Labels[appsv1.StatefulSetRevisionLabel] = revision
 	pod.Labels[appsv1.StatefulSetPodNameLabel] = pod.Name
@@ -337,7 +336,7 @@ func (w *world) daemonSet(ctx context.Context, namespace, name string, revised b
 		if served[node.Name] {
 			continue
 		}
-		pod := newPod(set, *metav1.NewControllerRef(set, daemonSetKind), set.Spec.Template)
+		pod := newPod(set, set.Spec.Template)
 		pod.GenerateName, pod.Spec.NodeName = set.Name+"-", node.Name
 		pod.Labels[appsv1.ControllerRevisionHashLabelKey] = hash
 		if err := w.run(ctx, pod); err != nil {

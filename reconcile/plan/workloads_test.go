@@ -175,6 +175,37 @@ func TestAHealthyWorldGivesAStatefulSetItsPods(t *testing.T) {
 	require.Equal(t, []string{"db-0 db:3"}, h.settle())
 }
 
+// TestAHealthyWorldGivesWorkloadsThePodsThatWereLeft has a Deployment and a StatefulSet that are deleted without their
+// pods and made anew with another image.
+func TestAHealthyWorldGivesWorkloadsThePodsThatWereLeft(t *testing.T) {
+	h := newHealthy(t, newWorld(t, reconciletest.Options{}).link.Config())
+	ctx, deployments, sets := t.Context(), h.AppsV1().Deployments("default"), h.AppsV1().StatefulSets("default")
+	db := map[string]string{"app": "db"}
+	set := func(image string) *appsv1.StatefulSet {
+		s := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "db"}, Spec: appsv1.StatefulSetSpec{
+			Replicas: new(int32(2)), Selector: &metav1.LabelSelector{MatchLabels: db}, Template: template(image)}}
+		s.Spec.Template.Labels = db
+		return s
+	}
+	_, err1 := deployments.Create(ctx, deployment(2), metav1.CreateOptions{})
+	_, err2 := sets.Create(ctx, set("db:1"), metav1.CreateOptions{})
+	require.NoError(t, first(err1, err2))
+	require.Equal(t, []string{"db-0 db:1", "db-1 db:1", "web-* web:1", "web-* web:1"}, h.settle())
+	leave := metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationOrphan)}
+	require.NoError(t, first(deployments.Delete(ctx, "web", leave), sets.Delete(ctx, "db", leave)))
+	require.Equal(t, []string{"db-0 db:1", "db-1 db:1", "web-* web:1", "web-* web:1"}, h.settle(), "they are left")
+	web := deployment(2)
+	web.Spec.Template.Spec.Containers[0].Image = "web:2"
+	_, err1 = deployments.Create(ctx, web, metav1.CreateOptions{})
+	_, err2 = sets.Create(ctx, set("db:2"), metav1.CreateOptions{})
+	require.NoError(t, first(err1, err2))
+	require.Equal(t, []string{"db-0 db:2", "db-1 db:2", "web-* web:2", "web-* web:2"}, h.settle())
+	report, err := h.fork.Report()
+	require.NoError(t, err)
+	require.Subset(t, verbs(report), []string{"create Deployment default/web restarts 2",
+		"create StatefulSet default/db restarts 2"})
+}
+
 // TestAProgramThatRestartsPodByPodComesToItsEnd has an operator that deletes each pod of an older revision, and waits
 // until the next one is ready.
 func TestAProgramThatRestartsPodByPodComesToItsEnd(t *testing.T) {

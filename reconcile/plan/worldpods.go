@@ -4,35 +4,74 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
+	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
-// podsOf returns the pods of an owner, in the order of their names, without those that have ended.
-func (w *world) podsOf(ctx context.Context, owner metav1.Object) ([]*corev1.Pod, error) {
-	list, err := w.client.CoreV1().Pods(owner.GetNamespace()).List(ctx, metav1.ListOptions{})
+// podsOf returns the pods of a workload, in the order of their names, without those that have ended. It takes over those
+// that its selector matches and that nobody owns, such as those that a workload of its name has left.
+func (w *world) podsOf(ctx context.Context, owner reconciletest.Object) ([]*corev1.Pod, error) {
+	c := w.client.CoreV1().Pods(owner.GetNamespace())
+	list, err := c.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
 	var all []*corev1.Pod
 	for i := range list.Items {
 		pod := &list.Items[i]
-		if metav1.IsControlledBy(pod, owner) && pod.Status.Phase != corev1.PodFailed &&
-			pod.Status.Phase != corev1.PodSucceeded {
+		if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
+			continue
+		}
+		if takesOver(owner, pod) {
+			if pod, err = c.Update(ctx, pod, metav1.UpdateOptions{}); err != nil {
+				return nil, err
+			}
+		}
+		if metav1.IsControlledBy(pod, owner) {
 			all = append(all, pod)
 		}
 	}
 	return all, nil
 }
 
+// takesOver makes a workload the owner of an object that nobody owns and that its selector matches. The pods of a
+// StatefulSet have to have its name as well.
+func takesOver(owner, o reconciletest.Object) bool {
+	selector, _ := selectedBy(owner)
+	matches, err := metav1.LabelSelectorAsSelector(selector)
+	if err != nil || !matches.Matches(labels.Set(o.GetLabels())) || metav1.GetControllerOf(o) != nil ||
+		o.GetDeletionTimestamp() != nil {
+		return false
+	}
+	name := o.GetName()
+	if _, ok := owner.(*appsv1.StatefulSet); ok && name[:max(0, strings.LastIndexByte(name, '-'))] != owner.GetName() {
+		return false
+	}
+	o.SetOwnerReferences(append(o.GetOwnerReferences(), *metav1.NewControllerRef(owner, kindOf(owner))))
+	return true
+}
+
+// kindOf is the kind of a workload, which clients leave out.
+func kindOf(owner reconciletest.Object) schema.GroupVersionKind {
+	return appsv1.SchemeGroupVersion.WithKind(reflect.TypeOf(owner).Elem().Name())
+}
+
 // newPod returns a pod as a template says, without a name.
-func newPod(owner metav1.Object, ref metav1.OwnerReference, template corev1.PodTemplateSpec) *corev1.Pod {
+func newPod(owner reconciletest.Object, template corev1.PodTemplateSpec) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: *template.ObjectMeta.DeepCopy(), Spec: *template.Spec.DeepCopy()}
-	pod.Namespace, pod.OwnerReferences = owner.GetNamespace(), []metav1.OwnerReference{ref}
+	pod.Namespace = owner.GetNamespace()
+	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, kindOf(owner))}
 	if pod.Labels = maps.Clone(template.Labels); pod.Labels == nil {
 		pod.Labels = map[string]string{}
 	}
