@@ -126,9 +126,6 @@ type unasked string
 
 func (why unasked) Error() string { return string(why) }
 
-// attempts is how often an object is looked up that others write at the same time.
-const attempts = 5
-
 // admitUpdate sends the whole object as an update of the one that the cluster has now.
 func (b *base) admitUpdate(ctx context.Context, w reconciletest.BaseWrite) (reconciletest.BaseAnswer, error) {
 	at := pathOf(w.Resource, w.Namespace) + "/" + w.Name

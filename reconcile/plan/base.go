@@ -32,6 +32,10 @@ import (
 // askAgain is how long a refused list is not asked for again.
 const askAgain = 10 * time.Second
 
+// attempts is how often something is tried that fails since others write to the same object meanwhile: a dry run in the
+// cluster, and what a world does to the fork.
+const attempts = 5
+
 // pageSize is how many objects one request asks the cluster for.
 const pageSize = 500
 
