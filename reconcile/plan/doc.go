@@ -68,8 +68,8 @@
 // sent stands in the cluster's audit log, Secrets included if its policy says so, and its webhooks see it. At most 20
 // dry runs a second are sent, and each has 30 s.
 //
-// The cluster judges each write against what it has itself, not against what the fork has. And a policy that looks at
-// who asks judges the plan's account, not the program's. The report names these differences:
+// The cluster judges each write against what it has itself, not against what the fork has. The report names these
+// differences:
 //
 //   - a webhook that has side effects without dry runs refuses the request. The fork goes on without the cluster.
 //   - an object that is on the fork only cannot be updated there: the cluster is asked about its creation, and what may
@@ -77,6 +77,10 @@
 //   - an object that was deleted on the fork, and is made anew, is sent under another name
 //   - a quota is compared with each new object alone
 //   - what another server than the cluster's own has, behind an APIService, is not sent: it may not know dry runs
+//
+// It is the plan's account that asks, also with [Options].Account, and no report says where that matters: a policy may
+// judge the program's account otherwise. A quota does not look at it. To ask in the name of the program's account, the
+// plan would need the right to impersonate it, and with that it could do whatever the account can.
 //
 // A webhook that says that it has no side effects, and has some, has them for a dry run as well.
 //
@@ -88,7 +92,7 @@
 // Only the requests that a program makes by the configuration of the fork are kept from the world. One that acts on
 // something else, such as the databases that it looks after, does so. Package program's Planned, or the variable
 // THERMOSTAT_PLANNED of its environment, tells a program that it has to look only. The report names, on Linux, what
-// the process was connected to.
+// the process was connected to, and says so if nobody has looked: for a function, say.
 //
 // With [Command].Isolated it has no network but one of its own, in which the fork answers and nothing else, on Linux.
 // /run and /var/run are empty but for what a program in a pod finds there, the token and the certificate of its service
@@ -102,6 +106,7 @@
 // Changes come in waves: what the program wrote until it made no request for a second. In each there is one entry for
 // an object, with the fields that its writes have changed together, from the old value to the new one. A change of the
 // pod template of a Deployment, a StatefulSet or a DaemonSet says how many pods that restarts, and which fields do so.
+// One that is deleted without its pods, and made anew with another template, restarts those that it takes over.
 // The deletion of a PersistentVolumeClaim, a PersistentVolume, a Secret, a Namespace or a CustomResourceDefinition is
 // marked as one of data, also if the garbage collector would do it. What the collector would delete is found by the
 // metadata of everything in the namespace of a deleted object.
