@@ -17,7 +17,7 @@ type built struct {
 	definitions []string // files
 }
 
-// build compiles a version of an operator, unless that was done before.
+// build compiles a version of an operator, unless what it would make is there already.
 func build(ctx context.Context, o operator, version string) (*built, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -38,9 +38,17 @@ func build(ctx context.Context, o operator, version string) (*built, error) {
 			with = "."
 		}
 		fmt.Fprintf(os.Stderr, "%s %s is compiled\n", o.name, version)
-		if err := compile(ctx, o, version, dir, with); err != nil {
+		if err := require(ctx, o, version, dir, with); err != nil {
 			return nil, fmt.Errorf("%s %s: %w", o.name, version, err)
 		}
+	}
+	link := ""
+	if o.version != "" {
+		link = "-X " + o.version + "=" + strings.TrimPrefix(version, "v")
+	}
+	// This takes a second if the program is the one that these flags and this version of Go make.
+	if _, err := goCommand(ctx, dir, "build", "-mod=mod", "-ldflags="+link, "-o", "operator", o.program); err != nil {
+		return nil, fmt.Errorf("%s %s: %w", o.name, version, err)
 	}
 	module := o.module
 	if o.definitionsOf != "" {
@@ -76,10 +84,10 @@ func readModule(ctx context.Context, file string) (m module, err error) {
 	return m, err
 }
 
-// compile makes a module in dir that depends on the operator, and on what the module in the folder with depends on, in
+// require makes a module in dir that depends on the operator, and on what the module in the folder with depends on, in
 // those versions or newer ones. What the operator's module replaces by a version of another module is replaced here,
 // too: a replacement is in force in the main module only.
-func compile(ctx context.Context, o operator, version, dir, with string) error {
+func require(ctx context.Context, o operator, version, dir, with string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
@@ -117,21 +125,19 @@ func compile(ctx context.Context, o operator, version, dir, with string) error {
 			return err
 		}
 		for _, r := range other.Require {
-			if r.Path != o.module && r.Path != o.definitionsOf && r.Path != "github.com/thermostat-go/thermostat" {
+			own := r.Path == o.definitionsOf || strings.HasPrefix(r.Path+"/", o.module+"/") // of the same release
+			if !own && r.Path != "github.com/thermostat-go/thermostat" {
 				edit = append(edit, "-require="+r.Path+"@"+r.Version)
 			}
 		}
 	}
-	for _, step := range [][]string{edit, {"get", o.program + "@" + version},
-		{"build", "-mod=mod", "-o", "operator", o.program}} {
-		if len(step) == 2 {
-			continue // there is nothing to edit
-		}
-		if _, err := goCommand(ctx, dir, step...); err != nil {
+	if len(edit) > 2 {
+		if _, err := goCommand(ctx, dir, edit...); err != nil {
 			return err
 		}
 	}
-	return nil
+	_, err = goCommand(ctx, dir, "get", o.program+"@"+version)
+	return err
 }
 
 func goCommand(ctx context.Context, dir string, args ...string) ([]byte, error) {

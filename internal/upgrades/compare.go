@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/thermostat-go/thermostat/reconcile/plan"
 )
@@ -120,20 +121,29 @@ func union(a, b state) map[object]bool {
 	return all
 }
 
-// restarted counts the pods that have gone.
-func restarted(before, after state) (n int) {
-	uids := map[string]bool{}
-	for name, o := range after {
-		if name.resource == "pods" {
-			uids[string(o.GetUID())] = true
-		}
-	}
+// ended are the pods that have gone, by their UIDs: a pod that has restarted is another one of the same name.
+func ended(before, after state) map[types.UID]object {
+	pods := map[types.UID]object{}
 	for name, o := range before {
-		if name.resource == "pods" && !uids[string(o.GetUID())] {
-			n++
+		if name.resource == "pods" {
+			pods[o.GetUID()] = object{"pods", o.GetNamespace(), o.GetName()}
 		}
 	}
-	return n
+	for _, o := range after {
+		delete(pods, o.GetUID())
+	}
+	return pods
+}
+
+// without are the pods that have ended here and not there.
+func without(here, there map[types.UID]object) (all []string) {
+	for uid, pod := range here {
+		if _, ok := there[uid]; !ok {
+			all = append(all, pod.String())
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // comparison is a prediction beside what has come.
@@ -142,7 +152,8 @@ type comparison struct {
 	missed, wrong            []string // effects: that came and were not predicted, and the other way round
 	different                []string // fields of objects of which both have an effect
 	fields                   int      // that were compared
-	podsPredicted, podsEnded int
+	podsPredicted, podsEnded int      // by the report, and for real
+	podsMissed, podsWrong    []string // that have ended for real and not on the fork, and the other way round
 }
 
 // compared compares the effects of a plan with those of a real run.
@@ -155,7 +166,9 @@ func compared(before, fork, real state, planned, written []write) (*comparison, 
 	if err != nil {
 		return nil, err
 	}
-	c := &comparison{predicted: len(predicted), came: len(came)}
+	onFork, forReal := ended(before, fork), ended(before, real)
+	c := &comparison{predicted: len(predicted), came: len(came), podsEnded: len(forReal),
+		podsMissed: without(forReal, onFork), podsWrong: without(onFork, forReal)}
 	for e := range came {
 		if !predicted[e] {
 			c.missed = append(c.missed, e.String())

@@ -66,14 +66,22 @@ func TestWhatNoTwoRunsHaveInCommonIsNotCompared(t *testing.T) {
 	}
 }
 
-func TestPodsThatAreNewOnesHaveRestarted(t *testing.T) {
-	pod := func(name, uid string) state { return state{object{"pods", "a", name}: made(name, uid, "", "")} }
-	both := pod("a", "1")
-	maps.Copy(both, pod("b", "2"))
-	if n := restarted(both, pod("a", "3")); n != 2 {
-		t.Errorf("%d pods, want 2", n)
+func TestPodsThatAreNewOnesHaveEnded(t *testing.T) {
+	pods := func(uids ...string) state {
+		s := state{}
+		for i, uid := range uids {
+			name := string(rune('a' + i))
+			s[object{"pods", "a", "drawn-*" + name}] = made(name, uid, "", "")
+		}
+		return s
 	}
-	if n := restarted(both, both); n != 0 {
-		t.Errorf("%d pods, want 0", n)
+	before, fork, real := pods("1", "2", "3", "4"), pods("1", "12", "13", "4"), pods("1", "22", "3", "24")
+	c, err := compared(before, fork, real, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.podsEnded != 2 || !slices.Equal(c.podsMissed, []string{"pods a/d"}) ||
+		!slices.Equal(c.podsWrong, []string{"pods a/c"}) {
+		t.Errorf("%d have ended, %q were missed, %q are wrong", c.podsEnded, c.podsMissed, c.podsWrong)
 	}
 }

@@ -84,14 +84,20 @@ the new version. Predicted and came are objects that are made, changed or delete
 and wrong are those that only one of both has. Different are fields of objects that both have written, of those that
 were compared. Times are not compared.
 
+Pods predicted is the number in the report, and pods ended are those that have gone in the cluster, where the
+controllers of Kubernetes roll the templates: a pod of the same name is another one. Those that have ended in the
+cluster and not on the fork are missed, and the other way round wrong.
+
 | operator | runs | planned | objects, pods | predicted | came | missed | wrong | different | pods predicted | ` +
-	`pods ended | plan | its writes |
-|---|---|---|---|---|---|---|---|---|---|---|---|---|
+	`pods ended | missed, wrong | plan | its writes |
+|---|---|---|---|---|---|---|---|---|---|---|---|---|---|
 `
 
 const footer = `
 The dependencies of prometheus-operator and external-snapshotter are those of internal/upgrades where these are newer,
-and the old version of each operator is compiled with the dependencies of the new one.
+and the old version of each operator is compiled with the dependencies of the new one. The version is linked into
+prometheus-operator and cloud-on-k8s, as their makefiles do it for a release: prometheus-operator writes it into the tag
+of an image.
 `
 
 func (r result) row(o operator, version string, all *outcome) string {
@@ -99,9 +105,10 @@ func (r result) row(o operator, version string, all *outcome) string {
 	if !r.report.Settled {
 		settled += ", not settled"
 	}
-	return fmt.Sprintf("| %s | %s | %s | %d, %d | %d | %d | %d | %d | %d of %d | %d | %d | %s | %d |\n", o.name, o.old,
-		version, all.objects, all.pods, r.predicted, r.came, len(r.missed), len(r.wrong), len(r.different), r.fields,
-		r.podsPredicted, r.podsEnded, settled, all.planWrites)
+	return fmt.Sprintf("| %s | %s | %s | %d, %d | %d | %d | %d | %d | %d of %d | %d | %d | %d, %d | %s | %d |\n",
+		o.name, o.old, version, all.objects, all.pods, r.predicted, r.came, len(r.missed), len(r.wrong),
+		len(r.different), r.fields, r.podsPredicted, r.podsEnded, len(r.podsMissed), len(r.podsWrong), settled,
+		all.planWrites)
 }
 
 func (r result) details(o operator) string {
@@ -109,7 +116,8 @@ func (r result) details(o operator) string {
 	for _, part := range []struct {
 		title string
 		lines []string
-	}{{"missed", r.missed}, {"wrong", r.wrong}, {"different", r.different}} {
+	}{{"missed", r.missed}, {"wrong", r.wrong}, {"different", r.different},
+		{"missed", r.podsMissed}, {"wrong", r.podsWrong}} {
 		for _, line := range part.lines {
 			fmt.Fprintf(&b, "- %s, %s: `%s`\n", o.name, part.title, line)
 		}

@@ -131,7 +131,7 @@ func (t *trial) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		c.podsPredicted, c.podsEnded = p.report.Pods(), restarted(before, after)
+		c.podsPredicted = p.report.Pods()
 		r := result{comparison: c, report: p.report, took: p.took}
 		if version == t.old {
 			t.now, before = r, after // what it has written it would not write again
