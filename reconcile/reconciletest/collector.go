@@ -127,6 +127,7 @@ func (c *collector) collectAll() {
 		case c.server.fork.leaves(i):
 		case ok && i.deleting():
 			c.finishNamespace(namespace, items)
+		case i.resource.GroupVersionResource == definitions && c.keepDefinition(i, items):
 		case i.deleting() && i.has(metav1.FinalizerOrphanDependents):
 			c.orphan(i, dependents[i.GetUID()])
 		case i.deleting() && i.has(metav1.FinalizerDeleteDependents):

@@ -38,7 +38,8 @@ func TestConformance(t *testing.T) {
 	compare := func(t *testing.T, c conversation, namespace string, p player, collectAfter time.Duration) {
 		want := play(t, cluster.Config(), namespace, p, c.steps)
 		memory := NewServer(t, Options{Resources: customResources(), Namespaces: []string{"default", "in-memory"},
-			CollectAfter: collectAfter, Webhooks: map[string]http.Handler{hooks().host(): hooks()}})
+			Uninstalled: []string{"testdata/latches.yaml"}, CollectAfter: collectAfter,
+			Webhooks: map[string]http.Handler{hooks().host(): hooks()}})
 		var requests []sent
 		p.sent = &requests
 		got := play(t, memory.Config(), "in-memory", p, c.steps)
@@ -48,7 +49,8 @@ func TestConformance(t *testing.T) {
 		}
 	}
 	t.Run("controllers", func(t *testing.T) {
-		for _, c := range slices.Concat(corpus, scaleCorpus, strictCorpus, crdCorpus, versionsCorpus, webhooksCorpus) {
+		for _, c := range slices.Concat(corpus, scaleCorpus, strictCorpus, crdCorpus, versionsCorpus,
+			definitionsCorpus, webhooksCorpus) {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
 				compare(t, c, cluster.Namespace(t), player{}, 0)
@@ -113,6 +115,7 @@ var shorthand = map[string]struct{ path, apiVersion, kind string }{
 	"backups":  {"/apis/corpus.example.com/v1/namespaces/NS/backups", "corpus.example.com/v1", "Backup"},
 	"scaled":   {"/apis/corpus.example.com/v1/namespaces/NS/scaleds", "corpus.example.com/v1", "Scaled"},
 	"plain":    {"/apis/corpus.example.com/v1/namespaces/NS/plains", "corpus.example.com/v1", "Plain"},
+	"latches":  {"/apis/corpus.example.com/v1/namespaces/NS/latches", "corpus.example.com/v1", "Latch"},
 	"doors":    {"/apis/corpus.example.com/v1/namespaces/NS/doors", "corpus.example.com/v1", "Door"},
 	"doors1":   {"/apis/corpus.example.com/v1alpha1/namespaces/NS/doors", "corpus.example.com/v1alpha1", "Door"},
 	"gates":    {"/apis/corpus.example.com/v1/namespaces/NS/gates", "corpus.example.com/v1", "Gate"},

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 )
@@ -22,13 +21,22 @@ var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Ver
 	Resource: "customresourcedefinitions"}
 
 // newDefinitionResource makes the resource of CustomResourceDefinitions. Those of [Options.CRDs] are there from the
-// beginning. Of what they say, the conversion and the storage version can be changed; another change, one more
-// definition and a deletion are refused.
-func newDefinitionResource() *Resource {
+// beginning, and others can come and go. Of what they say, the conversion and the storage version can be changed;
+// another change is refused.
+func newDefinitionResource(s *Server) *Resource {
 	return &Resource{
 		GroupVersionResource: definitions, Kind: "CustomResourceDefinition", ClusterScoped: true, Status: true,
 		ShortNames: []string{"crd", "crds"}, Categories: []string{"api-extensions"},
-		Default: completeDefinition, Validate: validateDefinition, guard: guardDefinition,
+		Default: completeDefinition, Validate: validateDefinition, terminate: terminateDefinition,
+		guard: func(o, old *unstructured.Unstructured) error {
+			switch {
+			case o == nil:
+				return nil
+			case old == nil:
+				return s.admitDefinition(o)
+			}
+			return guardDefinition(o, old)
+		},
 	}
 }
 
@@ -140,9 +148,6 @@ func writesStatus(o, old *unstructured.Unstructured) bool {
 
 // guardDefinition refuses what cannot be changed of a definition, and keeps the list of the versions that were stored.
 func guardDefinition(o, old *unstructured.Unstructured) error {
-	if o == nil || old == nil {
-		return notModelled("the creation and the deletion of CustomResourceDefinitions: name them in Options.CRDs")
-	}
 	fixed := func(u *unstructured.Unstructured) any {
 		spec, _ := runtime.DeepCopyJSONValue(u.Object["spec"]).(map[string]any)
 		delete(spec, "conversion")
@@ -187,7 +192,7 @@ func guardDefinition(o, old *unstructured.Unstructured) error {
 }
 
 // define makes the objects of the definitions of resources, and joins the versions of each.
-func define(s *Server, rules RuleCompiler, types managedfields.TypeConverter) error {
+func define(s *Server) error {
 	done := map[*definition]bool{}
 	for _, r := range orderedResources(s) {
 		d := r.of
@@ -204,7 +209,7 @@ func define(s *Server, rules RuleCompiler, types managedfields.TypeConverter) er
 				served = append(served, other)
 			}
 		}
-		if err := join(s, d, served, rules, types); err != nil {
+		if err := join(s, d, served); err != nil {
 			return err
 		}
 	}
@@ -212,7 +217,7 @@ func define(s *Server, rules RuleCompiler, types managedfields.TypeConverter) er
 }
 
 // join makes the versions of a definition one family, if there are several.
-func join(s *Server, d *definition, served []*Resource, rules RuleCompiler, types managedfields.TypeConverter) error {
+func join(s *Server, d *definition, served []*Resource) error {
 	if len(d.Spec.Versions) == 1 {
 		return nil
 	}
@@ -221,7 +226,7 @@ func join(s *Server, d *definition, served []*Resource, rules RuleCompiler, type
 		f.versions[version.Version] = version
 	}
 	for _, version := range d.unserved {
-		if err := version.compileRules(rules); err != nil {
+		if err := version.compileRules(s.rules); err != nil {
 			return err
 		}
 		f.versions[version.Version] = &version
@@ -233,7 +238,7 @@ func join(s *Server, d *definition, served []*Resource, rules RuleCompiler, type
 		version.family = f
 	}
 	for _, version := range f.versions { // once more, with the others
-		if err := version.manageFields(types); err != nil {
+		if err := version.manageFields(s.types); err != nil {
 			return err
 		}
 	}
@@ -241,14 +246,17 @@ func join(s *Server, d *definition, served []*Resource, rules RuleCompiler, type
 }
 
 func keyOfDefinition(d *definition) types.NamespacedName {
-	return types.NamespacedName{Name: d.Metadata.Name}
+	return keyOfName(d.Metadata.Name)
 }
+
+func keyOfName(name string) types.NamespacedName { return types.NamespacedName{Name: name} }
 
 // createDefinition stores a definition as a real server has it once its names are accepted.
 func createDefinition(s *Server, d *definition) error {
 	u := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(d.document)}
 	completeDefinition(u)
-	u.SetUID(s.newUID())
+	d.uid = s.newUID()
+	u.SetUID(d.uid)
 	u.SetCreationTimestamp(metav1.NewTime(now()))
 	u.SetGeneration(1)
 	establish(u, d.storage())

@@ -116,7 +116,7 @@ func (s *Server) deleteOnce(c *call, live object, opts metav1.DeleteOptions) (o 
 		return nil, false, err
 	}
 	marked := copyOf(live)
-	if !c.resource.custom() && c.resource.builtin.terminate != nil && c.resource.builtin.terminate(marked) {
+	if c.resource.terminates(marked) {
 		if live.GetDeletionTimestamp() != nil {
 			return live, false, nil
 		}
@@ -166,6 +166,15 @@ func (s *Server) deleteOnce(c *call, live object, opts metav1.DeleteOptions) (o 
 	return marked, gone, err
 }
 
+// terminates marks an object that somebody has to do something for before it can go, and reports whether that is so.
+func (r *Resource) terminates(o object) bool {
+	terminate := r.terminate
+	if !r.custom() {
+		terminate = r.builtin.terminate
+	}
+	return terminate != nil && terminate(o)
+}
+
 // meets returns an error if the object is not the one that a deletion is meant for.
 func (c *call) meets(p *metav1.Preconditions, live object) error {
 	if p == nil {
@@ -193,6 +202,9 @@ func (c *call) admitDeletion(s *Server, live object, opts *metav1.DeleteOptions)
 		if err := c.resource.guard(nil, live.(*unstructured.Unstructured)); err != nil {
 			return err
 		}
+	}
+	if c.unasked {
+		return nil
 	}
 	a := newAdmission(s, c, nil, live)
 	a.options = opts
@@ -344,5 +356,6 @@ func (s *Server) deleteCollection(c *call) (*http.Response, error) {
 		return nil, err
 	}
 	m.SetResourceVersion(strconv.FormatInt(version, 10))
+	m.SetContinue("") // which a list of custom resources says
 	return answerObject(http.StatusOK, c.format, list), nil
 }

@@ -32,9 +32,7 @@ func (s *Server) serveDocument(path string) (*http.Response, bool) {
 	case path == "/version":
 		return answerJSON(serverVersion), true
 	case path == "/healthz" || path == "/livez" || path == "/readyz":
-		resp := answer(http.StatusOK, "text/plain; charset=utf-8", io.NopCloser(strings.NewReader("ok")))
-		resp.ContentLength = 2
-		return resp, true
+		return answerText(http.StatusOK, "ok"), true
 	case len(parts) == 1 && parts[0] == "api":
 		return answerJSON(&metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"},
 			ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{}}), true
@@ -130,6 +128,12 @@ func (r *Resource) singular() string {
 		return r.Singular
 	}
 	return strings.ToLower(r.Kind)
+}
+
+func answerText(code int, text string) *http.Response {
+	resp := answer(code, "text/plain; charset=utf-8", io.NopCloser(strings.NewReader(text)))
+	resp.ContentLength = int64(len(text))
+	return resp
 }
 
 func answerJSON(v any) *http.Response {

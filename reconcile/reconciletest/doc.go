@@ -43,6 +43,7 @@
 //   - the scale subresource, the binding of a pod to a node, and field validation, strict or with warnings
 //   - custom resources in several versions, by the manifests of their definitions, with the defaults, the pruning and
 //     the validation that their schemas ask for; rules in CEL with package reconciletest/cel, see [Options.Rules]
+//   - kinds that come and go while a program runs, with their definitions: [Options.Uninstalled], [Server.Install]
 //   - webhooks for conversion, defaults and validation, called as the real server calls them
 //   - discovery, and of OpenAPI as much as kubectl needs
 //   - authorization by the roles of manifests: [Options.Roles], [Server.LinkAs]
@@ -56,8 +57,7 @@
 //
 //	admissionregistration.k8s.io/v1
 //	                        MutatingWebhookConfiguration, ValidatingWebhookConfiguration (no matchConditions)
-//	apiextensions.k8s.io/v1 CustomResourceDefinition: those of [Options], whose conversion and storage version may be
-//	                        changed
+//	apiextensions.k8s.io/v1 CustomResourceDefinition: of the spec, the conversion and the storage version may be changed
 //	v1                      ConfigMap, Event, LimitRange (of containers), Namespace, Node, PersistentVolumeClaim, Pod,
 //	                        ResourceQuota (of pods and what they ask for; nothing counts), Secret, ServiceAccount,
 //	                        Service (ClusterIP and headless, IPv4; nothing makes its EndpointSlices)
@@ -249,7 +249,8 @@
 //	a request          serve.go, codec.go, errors.go, deadline.go; strict.go: unknown and repeated fields
 //	reading            list.go, watch.go
 //	writing            write.go, patch.go with managers.go, delete.go, scale.go, binding.go
-//	custom resources   manifest.go, crd.go with definition.go, schema.go, rules.go; versions.go with conversion.go
+//	custom resources   manifest.go, crd.go with definition.go, kinds.go, schema.go, rules.go; versions.go with
+//	                   conversion.go
 //	webhooks           webhookkinds.go, admission.go, webhook.go with host.go
 //	around requests    rbac.go: rights; collector.go: garbage collection; discovery.go with openapi.go;
 //	                   aggregated.go: groups that handlers serve; fork.go with forkadmit.go: the cluster below

@@ -22,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
-	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/kubernetes/scheme"
 )
@@ -84,8 +83,6 @@ type BaseWrite struct {
 type fork struct {
 	server *Server
 	base   Base
-	rules  RuleCompiler
-	types  managedfields.TypeConverter
 	// known are the types of Kubernetes: scheme.Scheme may have been added to, by the program of a test or of a plan.
 	known *runtime.Scheme
 
@@ -98,9 +95,9 @@ type fork struct {
 	looking []<-chan struct{}                        // guarded by mu: what the garbage collector waits for
 }
 
-func newFork(s *Server, base Base, rules RuleCompiler, converter managedfields.TypeConverter) *fork {
+func newFork(s *Server, base Base) *fork {
 	crds := s.resources.of(definitions)
-	crds.inexact = "the kinds that are served stay those of the cluster"
+	crds.terminate, crds.inexact = nil, "the kinds that are served stay those of the cluster"
 	crds.guard = func(o, old *unstructured.Unstructured) error {
 		if o == nil || old != nil {
 			return nil
@@ -116,7 +113,7 @@ func newFork(s *Server, base Base, rules RuleCompiler, converter managedfields.T
 		panic(err) // client-go's own types do not collide
 	}
 	s.store.compacted = 0 // versions that the base has given out are as good as its own
-	return &fork{server: s, base: base, rules: rules, types: converter, known: known, turn: make(chan struct{}, 1),
+	return &fork{server: s, base: base, known: known, turn: make(chan struct{}, 1),
 		read: make(map[schema.GroupResource]map[string]bool), written: make(map[types.UID]bool)}
 }
 
@@ -271,7 +268,7 @@ func (f *fork) resource(ctx context.Context, gvr schema.GroupVersionResource) (*
 func (f *fork) undefined(gvr schema.GroupVersionResource, said BaseResource, why string) (*Resource, error) {
 	r := &Resource{GroupVersionResource: gvr, Kind: said.Kind, ClusterScoped: said.ClusterScoped, Status: said.Status,
 		inexact: why + ": no defaults, no pruning, no validation, and lists are merged as a whole"}
-	return r, install(f.server, r, nil, f.types)
+	return r, install(f.server, r)
 }
 
 // typed serves a kind of Kubernetes that is not modelled: with its fields, and without its rules.
@@ -297,7 +294,7 @@ func (f *fork) typed(gvr schema.GroupVersionResource, said BaseResource) (*Resou
 			onUpdate:   keepGeneration,
 		},
 	}
-	return r, install(f.server, r, nil, f.types)
+	return r, install(f.server, r)
 }
 
 // keepGeneration keeps an annotation of a DaemonSet that belongs to the server: it counts the changes of the template.
@@ -352,13 +349,13 @@ func (f *fork) define(manifest []byte, gvr schema.GroupVersionResource) error {
 	var served []*Resource
 	for i := range read {
 		r := &read[i]
-		if f.rules == nil && r.schema.ruled {
+		if f.server.rules == nil && r.schema.ruled {
 			r.schema.ruled, r.inexact = false, "its rules in CEL are not checked"
 		}
-		if err := r.compileRules(f.rules); err != nil {
+		if err := r.compileRules(f.server.rules); err != nil {
 			return err
 		}
-		if err := r.manageFields(f.types); err != nil {
+		if err := r.manageFields(f.server.types); err != nil {
 			return err
 		}
 		served = append(served, r)
@@ -378,7 +375,7 @@ func (f *fork) define(manifest []byte, gvr schema.GroupVersionResource) error {
 		return err
 	}
 	f.server.store.seed(definitions.GroupResource(), []object{crd}, 0)
-	if err := join(f.server, d, served, f.rules, f.types); err != nil {
+	if err := join(f.server, d, served); err != nil {
 		return err
 	}
 	for _, r := range served {

@@ -59,6 +59,9 @@ type Resource struct {
 	// guard refuses a write that is not modelled, and puts right what clients may not set; o is nil for a deletion, old
 	// for a creation. Nil: it has nothing to say.
 	guard func(o, old *unstructured.Unstructured) error
+	// terminate marks an object that somebody has to do something for before it can go, and reports whether that is so.
+	// Nil: there is no such thing, or the rules of a built-in kind have it.
+	terminate func(o object) bool
 	// fieldManagers by subresource.
 	fieldManagers map[string]*managedfields.FieldManager
 }

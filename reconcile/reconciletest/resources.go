@@ -13,6 +13,7 @@ import (
 type resources struct {
 	mu      sync.Mutex // of those who change it
 	current atomic.Pointer[map[schema.GroupVersionResource]*Resource]
+	known   map[schema.GroupResource]bool // guarded by mu: what comes later, or has gone
 }
 
 // all returns the resources of this moment, to be read only.
@@ -32,6 +33,23 @@ func (r *resources) add(one *Resource) {
 
 func (r *resources) remove(gvr schema.GroupVersionResource) {
 	r.change(func(all map[schema.GroupVersionResource]*Resource) { delete(all, gvr) })
+}
+
+// note says of a resource that its kind may come, or has gone.
+func (r *resources) note(gr schema.GroupResource) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.known == nil {
+		r.known = make(map[schema.GroupResource]bool)
+	}
+	r.known[gr] = true
+}
+
+// knows reports whether a resource that is not served comes later, or has gone.
+func (r *resources) knows(gr schema.GroupResource) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.known[gr]
 }
 
 func (r *resources) change(fn func(map[schema.GroupVersionResource]*Resource)) {

@@ -33,6 +33,7 @@ type call struct {
 	asked      bool   // the base of a fork takes the write
 	askedAsNew bool   // it was asked about a creation
 	controller string // who makes it if there is no link
+	unasked    bool   // no webhook is asked
 }
 
 // serve answers a request. An error of the server is an answer, too; what is returned as an error is one of the
@@ -60,7 +61,7 @@ func (s *Server) dispatch(l *Link, r Request, req *http.Request) (*http.Response
 			return resp, nil
 		}
 		if strings.HasPrefix(r.Path, "/api/") || strings.HasPrefix(r.Path, "/apis/") {
-			return nil, notFoundPath() // a group or version that is not there: clients probe for these
+			return notServed(), nil // a group or version that is not there: clients probe for these
 		}
 		return nil, notModelled("the path %s", r.Path)
 	}
@@ -74,9 +75,12 @@ func (s *Server) dispatch(l *Link, r Request, req *http.Request) (*http.Response
 	}
 	c := &call{Request: r, ctx: req.Context(), link: l, query: req.URL.Query(), userAgent: req.UserAgent()}
 	c.resource = s.resources.of(r.Resource)
+	if c.resource == nil && s.resources.knows(r.Resource.GroupResource()) {
+		return notServed(), nil
+	}
 	if c.resource == nil {
-		return nil, notModelled("the resource %s; if it is a custom resource, name its definition in Options.CRDs; "+
-			"if it is one of Kubernetes, %s", r.Resource, otherKinds)
+		return nil, notModelled("the resource %s; if it is a custom resource, name its definition in Options.CRDs or "+
+			"Options.Uninstalled; if it is one of Kubernetes, %s", r.Resource, otherKinds)
 	}
 	if c.resource.deprecated != "" {
 		c.warnings = append(c.warnings, c.resource.deprecated)

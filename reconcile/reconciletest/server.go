@@ -35,6 +35,9 @@ type Options struct {
 	// Resources are custom resources that are not read from files. A group of Kubernetes itself is refused: the real
 	// server has checks of its own for its kinds, such as those against escalation by a RoleBinding.
 	Resources []Resource
+	// Uninstalled are files, or directories of them, as CRDs: kinds that are not there at first. Requests for them are
+	// answered with 404 until [Server.Install], or a client, has created the CustomResourceDefinition.
+	Uninstalled []string
 	// Rules compiles the rules in CEL (x-kubernetes-validations) of custom resources. Nil: a custom resource that has
 	// such rules is refused. Package github.com/thermostat-go/thermostat/reconcile/reconciletest/cel has one.
 	Rules RuleCompiler
@@ -85,6 +88,10 @@ type Server struct {
 	direct     *Link
 	webhooks   map[string]http.Handler
 	hosts      hosts
+	rules      RuleCompiler
+	types      managedfields.TypeConverter
+
+	uninstalled map[string][]byte // by name of the definition
 
 	// Guarded by store.mu: what happens to calls of webhooks, and how many calls and reviews there were.
 	hookFault          func(WebhookCall) Fault
@@ -121,7 +128,7 @@ func Start(o Options) (*Server, error) {
 	s := &Server{
 		t: program{}, store: newStore(), codecs: serializer.NewCodecFactory(scheme.Scheme),
 		random: rand.New(rand.NewPCG(o.Seed, 0)), aggregated: maps.Clone(o.Aggregated),
-		webhooks: o.Webhooks,
+		webhooks: o.Webhooks, rules: o.Rules, types: applyconfigurations.NewTypeConverter(scheme.Scheme),
 	}
 	s.collector = newCollector(s, cmp.Or(o.CollectAfter, 10*time.Millisecond))
 	s.direct = s.Link()
@@ -135,17 +142,19 @@ func Start(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	types := applyconfigurations.NewTypeConverter(scheme.Scheme)
 	for _, r := range slices.Concat(builtins(), defined, o.Resources) {
-		if err := s.add(&r, o.Rules, types); err != nil {
+		if err := s.add(&r); err != nil {
 			return nil, err
 		}
 	}
-	if err := install(s, newDefinitionResource(), nil, types); err != nil {
+	if err := install(s, newDefinitionResource(s)); err != nil {
 		return nil, err
 	}
-	if err := define(s, o.Rules, types); err != nil {
+	if err := define(s); err != nil {
 		return nil, fmt.Errorf("custom resources: %w", err)
+	}
+	if err := s.readUninstalled(o.Uninstalled); err != nil {
+		return nil, err
 	}
 	if err := s.aggregated.validate(s.resources.all()); err != nil {
 		return nil, err
@@ -154,7 +163,7 @@ func Start(o Options) (*Server, error) {
 		return nil, fmt.Errorf("scale: %w", err)
 	}
 	if o.Base != nil {
-		s.fork = newFork(s, o.Base, o.Rules, types)
+		s.fork = newFork(s, o.Base)
 	}
 	if o.Namespaces == nil && o.Base == nil {
 		o.Namespaces = []string{metav1.NamespaceDefault}
@@ -212,7 +221,7 @@ func ofKubernetes(group string) bool {
 }
 
 // add makes the server serve a resource.
-func (s *Server) add(r *Resource, rules RuleCompiler, types managedfields.TypeConverter) error {
+func (s *Server) add(r *Resource) error {
 	switch {
 	case r.GroupVersionResource.Resource == "" || r.Version == "" || r.Kind == "":
 		return fmt.Errorf("the resource %s of kind %q needs a resource, a version and a kind", r.GroupVersionResource,
@@ -229,15 +238,15 @@ func (s *Server) add(r *Resource, rules RuleCompiler, types managedfields.TypeCo
 				"CustomResourceDefinition, with Options.CRDs or ReadCRDs", r.GroupResource())
 		}
 	}
-	return install(s, r, rules, types)
+	return install(s, r)
 }
 
 // install makes the server serve a resource that may be one of Kubernetes.
-func install(s *Server, r *Resource, rules RuleCompiler, types managedfields.TypeConverter) error {
-	if err := r.compileRules(rules); err != nil {
+func install(s *Server, r *Resource) error {
+	if err := r.compileRules(s.rules); err != nil {
 		return fmt.Errorf("resource %s: %w", r.GroupVersionResource, err)
 	}
-	if err := r.manageFields(types); err != nil {
+	if err := r.manageFields(s.types); err != nil {
 		return fmt.Errorf("resource %s: %w", r.GroupVersionResource, err)
 	}
 	s.resources.add(r)
@@ -276,6 +285,9 @@ func (s *Server) Restore(version int64) {
 			firstVersion, now)
 	}
 	s.store.restore(version)
+	if err := s.followDefinitions(); err != nil {
+		s.t.Fatalf("reconciletest: restore to version %d: %v", version, err)
+	}
 }
 
 // CutWatches ends every watch, as a server does that is shut down.

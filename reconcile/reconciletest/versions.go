@@ -244,6 +244,9 @@ func (c *call) write(s *Server, key types.NamespacedName, was, is object, lent b
 	if err != nil {
 		return nil, err
 	}
+	if r.GroupVersionResource == definitions && is == nil && s.fork == nil {
+		s.withdraw(key.Name)
+	}
 	s.collector.wrote(written)
 	s.fork.wrote(c, was, written, is == nil)
 	return c.show(r, written)

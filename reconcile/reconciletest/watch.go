@@ -289,8 +289,9 @@ func (w *stream) look() (*watch.Event, *event, time.Time, <-chan struct{}, error
 	return nil, nil, wake, st.changed, nil
 }
 
-// endWithDefinitionLocked lets the watch end soon when the spec of the definition of its resource has changed: a real
-// server makes the storage of all its versions anew, and the watches of the old one end with that. The caller holds
+// endWithDefinitionLocked lets the watch end soon when the spec of the definition of its resource has changed, or the
+// definition is gone: a real server makes the storage of all its versions anew, and the watches of the old one end with
+// that. The caller holds
 // server.store.mu.
 func (w *stream) endWithDefinitionLocked() {
 	of, st := w.filter.resource.of, w.server.store
@@ -299,10 +300,11 @@ func (w *stream) endWithDefinitionLocked() {
 	}
 	var before object
 	for _, r := range st.objects[definitions.GroupResource()][keyOfDefinition(of)] {
-		if r.version > w.defined && before != nil && r.object != nil {
+		if r.version > w.defined && before != nil {
 			w.defined = r.version
-			was, is := before.(*unstructured.Unstructured), r.object.(*unstructured.Unstructured)
-			if !reflect.DeepEqual(was.Object["spec"], is.Object["spec"]) {
+			was := before.(*unstructured.Unstructured)
+			is, goesOn := r.object.(*unstructured.Unstructured)
+			if !goesOn || !reflect.DeepEqual(was.Object["spec"], is.Object["spec"]) {
 				changed := st.eventsAfterLocked(r.version - 1)[0].at
 				w.deadline = earlier(w.deadline, changed.Add(tearDown))
 			}

@@ -67,6 +67,9 @@ func (s *Server) insert(c *call, o object) error {
 	if err := s.admitNamespace(c, o); err != nil {
 		return err
 	}
+	if err := c.admitKind(s, o.GetName()); err != nil {
+		return err
+	}
 	if o.GetName() == "" && o.GetGenerateName() != "" {
 		o.SetName(s.generateName(o.GetGenerateName()))
 	}

@@ -1,0 +1,170 @@
+package reconciletest
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+)
+
+var latchResource = schema.GroupVersionResource{Group: "corpus.example.com", Version: "v1", Resource: "latches"}
+
+func latch(name string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "corpus.example.com/v1", "kind": "Latch",
+		"spec": map[string]any{}}}
+	u.SetName(name)
+	return u
+}
+
+// withLatches runs a test in a bubble with a server that has no latches at first.
+func withLatches(t *testing.T, test func(t *testing.T, s *Server, client dynamic.Interface)) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewServer(t, Options{Uninstalled: []string{"testdata/latches.yaml"}})
+		client, err := dynamic.NewForConfig(s.Config())
+		require.NoError(t, err)
+		test(t, s, client)
+	})
+}
+
+func TestAKindThatComesLater(t *testing.T) {
+	withLatches(t, func(t *testing.T, s *Server, client dynamic.Interface) {
+		all := client.Resource(latchResource).Namespace("default")
+		groups := discovery.NewDiscoveryClientForConfigOrDie(s.Config())
+		_, err := all.Create(t.Context(), latch("a"), metav1.CreateOptions{})
+		require.True(t, apierrors.IsNotFound(err), "%v", err)
+		_, err = groups.ServerResourcesForGroupVersion("corpus.example.com/v1")
+		require.True(t, apierrors.IsNotFound(err), "%v", err)
+		s.Install("latches.corpus.example.com")
+		made, err := all.Create(t.Context(), latch("a"), metav1.CreateOptions{})
+		require.NoError(t, err)
+		require.EqualValues(t, 7, specOfDoor(made)["width"], "by the default in the schema")
+		found, err := groups.ServerResourcesForGroupVersion("corpus.example.com/v1")
+		require.NoError(t, err)
+		require.Equal(t, "latches", found.APIResources[0].Name)
+	})
+}
+
+// TestAKindThatGoes has a finalizer on one of the objects.
+func TestAKindThatGoes(t *testing.T) {
+	withLatches(t, func(t *testing.T, s *Server, client dynamic.Interface) {
+		s.Install("latches.corpus.example.com")
+		all, crds := client.Resource(latchResource).Namespace("default"), client.Resource(definitions)
+		kept := latch("kept")
+		kept.SetFinalizers([]string{"example.com/f"})
+		for _, o := range []*unstructured.Unstructured{kept, latch("free")} {
+			_, err := all.Create(t.Context(), o, metav1.CreateOptions{})
+			require.NoError(t, err)
+		}
+		watched, err := all.Watch(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		var seen []watch.EventType
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for e := range watched.ResultChan() { // which ends with the kind
+				seen = append(seen, e.Type)
+			}
+		}()
+		require.NoError(t, crds.Delete(t.Context(), "latches.corpus.example.com", metav1.DeleteOptions{}))
+		time.Sleep(time.Minute)
+		left, err := all.List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		require.Len(t, left.Items, 1)
+		_, err = all.Create(t.Context(), latch("late"), metav1.CreateOptions{})
+		require.ErrorContains(t, err, "create not allowed while custom resource definition is terminating")
+		_, err = all.Patch(t.Context(), "kept", "application/merge-patch+json",
+			[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		_, err = crds.Get(t.Context(), "latches.corpus.example.com", metav1.GetOptions{})
+		require.True(t, apierrors.IsNotFound(err), "%v", err)
+		_, err = all.List(t.Context(), metav1.ListOptions{})
+		require.True(t, apierrors.IsNotFound(err), "%v", err)
+		<-ended
+		require.Equal(t, []watch.EventType{watch.Added, watch.Added, watch.Deleted, watch.Modified, watch.Deleted},
+			seen)
+
+		s.Install("latches.corpus.example.com")
+		left, err = all.List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		require.Empty(t, left.Items)
+	})
+}
+
+func TestARestoreBringsKindsBackAndTakesThemAway(t *testing.T) {
+	withLatches(t, func(t *testing.T, s *Server, client dynamic.Interface) {
+		all := client.Resource(latchResource).Namespace("default")
+		before := s.Version()
+		s.Install("latches.corpus.example.com")
+		_, err := all.Create(t.Context(), latch("a"), metav1.CreateOptions{})
+		require.NoError(t, err)
+		with := s.Version()
+		require.NoError(t, client.Resource(definitions).Delete(t.Context(), "latches.corpus.example.com",
+			metav1.DeleteOptions{}))
+		time.Sleep(time.Minute)
+		_, err = all.Get(t.Context(), "a", metav1.GetOptions{})
+		require.True(t, apierrors.IsNotFound(err), "%v", err)
+		s.Restore(with)
+		got, err := all.Get(t.Context(), "a", metav1.GetOptions{})
+		require.NoError(t, err)
+		require.Equal(t, "a", got.GetName())
+		s.Restore(before)
+		_, err = all.List(t.Context(), metav1.ListOptions{})
+		require.True(t, apierrors.IsNotFound(err), "%v", err)
+	})
+}
+
+// TestDefinitionsThatAreNotTaken has those of which it is not known what a real server would do with them.
+func TestDefinitionsThatAreNotTaken(t *testing.T) {
+	withLatches(t, func(t *testing.T, s *Server, client dynamic.Interface) {
+		s.Install("latches.corpus.example.com")
+		crd, err := client.Resource(definitions).Get(t.Context(), "latches.corpus.example.com", metav1.GetOptions{})
+		require.NoError(t, err)
+		for want, change := range map[string]func(spec map[string]any){
+			"its names are those of corpus.example.com/v1, Resource=latches": func(spec map[string]any) {
+				spec["names"] = map[string]any{"plural": "others", "kind": "Latch"}
+			},
+			"its group is one of Kubernetes itself": func(spec map[string]any) {
+				spec["group"], spec["names"] = "apps", map[string]any{"plural": "others", "kind": "Other"}
+			},
+			"spec.scope is": func(spec map[string]any) {
+				spec["scope"], spec["names"] = "World", map[string]any{"plural": "others", "kind": "Other"}
+			},
+		} {
+			spec := crd.DeepCopy().Object["spec"].(map[string]any)
+			change(spec)
+			u := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+			u.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1",
+				Kind: "CustomResourceDefinition"})
+			u.SetName("others." + spec["group"].(string))
+			_, err := client.Resource(definitions).Create(t.Context(), u, metav1.CreateOptions{})
+			require.ErrorContains(t, err, want)
+			require.True(t, isNotModelled(err), "%v", err)
+		}
+	})
+}
+
+func TestUninstalledIsJudgedAtTheStart(t *testing.T) {
+	for want, paths := range map[string][]string{
+		"no such file": {"testdata/none.yaml"},
+		"uninstalled custom resources: there are no CustomResourceDefinitions in": {"testdata/webhooks.yaml"},
+	} {
+		_, err := Start(Options{Uninstalled: paths})
+		require.ErrorContains(t, err, want)
+	}
+	_, err := Start(Options{CRDs: []string{"testdata/latches.yaml"}, Uninstalled: []string{"testdata/latches.yaml"}})
+	require.ErrorContains(t, err, "latches.corpus.example.com is in Options.CRDs as well")
+	s, err := Start(Options{})
+	require.NoError(t, err)
+	defer s.Close()
+	require.PanicsWithValue(t, "reconciletest: there is no CustomResourceDefinition x.example.com in "+
+		"Options.Uninstalled", func() { s.Install("x.example.com") })
+}
