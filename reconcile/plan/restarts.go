@@ -78,8 +78,8 @@ func restarts(one *recorded, before reconciletest.Object) (*Restarts, error) {
 	return nil, nil
 }
 
-// adopts reports whether a workload takes over the pods, or the ReplicaSets, that one of its name has left: its selector
-// matches them.
+// adopts reports whether a workload takes over the pods, or the ReplicaSets, that one of its name has left: its
+// selector matches them.
 func adopts(now, left reconciletest.Object) bool {
 	selector, _ := selectedBy(now)
 	_, pods := selectedBy(left)
@@ -172,14 +172,19 @@ func ofStatefulSet(was, now *appsv1.StatefulSet, why []string) *Restarts {
 }
 
 func ofDaemonSet(was, now *appsv1.DaemonSet, why []string) *Restarts {
-	if len(why) == 0 {
-		return nil
+	if len(why) == 0 || was.UID != now.UID && templateGeneration(was) == templateGeneration(now) {
+		return nil // a new one takes pods for its own by the number of their template
 	}
 	r := &Restarts{Pods: int(was.Status.CurrentNumberScheduled), Why: why}
 	if now.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType {
 		r.When = "when they are deleted (OnDelete)"
 	}
 	return r
+}
+
+// templateGeneration counts the changes of a DaemonSet's template. Its pods have the number as a label.
+func templateGeneration(d *appsv1.DaemonSet) string {
+	return d.Annotations[appsv1.DeprecatedTemplateGeneration]
 }
 
 // changesPods reports whether a pod template is another one, anywhere below a value. One that was not there before is

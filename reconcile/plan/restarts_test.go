@@ -49,6 +49,21 @@ func TestAScaleDownThatDeletesClaimsLosesData(t *testing.T) {
 	}
 }
 
+// TestADaemonSetThatIsMadeAnew is what a real controller was seen to do: it keeps pods whose template has the number of
+// its own, which for a new DaemonSet is 1.
+func TestADaemonSetThatIsMadeAnew(t *testing.T) {
+	set := func(uid types.UID, generation string) *appsv1.DaemonSet {
+		s := &appsv1.DaemonSet{Status: appsv1.DaemonSetStatus{CurrentNumberScheduled: 2}}
+		s.UID, s.Annotations = uid, map[string]string{appsv1.DeprecatedTemplateGeneration: generation}
+		return s
+	}
+	why := []string{"spec.template.spec.containers[a].image"}
+	require.Nil(t, ofDaemonSet(set("a", "1"), set("b", "1"), why))
+	require.Equal(t, 2, ofDaemonSet(set("a", "2"), set("b", "1"), why).Pods)
+	require.Equal(t, 2, ofDaemonSet(set("a", "1"), set("a", "2"), why).Pods)
+	require.Nil(t, ofDaemonSet(set("a", "2"), set("b", "1"), nil))
+}
+
 // TestAWorkloadTakesOverWhatItsSelectorMatches has a Deployment that was deleted without its pods, and others that are
 // made under its name.
 func TestAWorkloadTakesOverWhatItsSelectorMatches(t *testing.T) {

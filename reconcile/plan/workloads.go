@@ -299,6 +299,8 @@ func (w *world) claim(ctx context.Context, namespace string, claim *corev1.Persi
 	return carried(ctx, claim.Name, c.Get, c.UpdateStatus, bound)
 }
 
+const templateGenerationLabel = "pod-template-generation"
+
 // daemonSet gives a DaemonSet a pod on each node that its template selects by labels.
 func (w *world) daemonSet(ctx context.Context, namespace, name string, revised bool) error {
 	c := w.client.AppsV1().DaemonSets(namespace)
@@ -322,7 +324,11 @@ func (w *world) daemonSet(ctx context.Context, namespace, name string, revised b
 	}
 	served, updated := map[string]bool{}, int32(0)
 	for _, pod := range pods {
-		if is := pod.Labels[appsv1.ControllerRevisionHashLabelKey]; revised && !byHand && is != hash {
+		is := pod.Labels[appsv1.ControllerRevisionHashLabelKey]
+		if pod.Labels[templateGenerationLabel] == templateGeneration(set) { // whatever it is made of
+			is = hash
+		}
+		if revised && !byHand && is != hash {
 			if err := w.remove(ctx, pod); err != nil {
 				return err
 			}
@@ -339,6 +345,7 @@ func (w *world) daemonSet(ctx context.Context, namespace, name string, revised b
 		pod := newPod(set, set.Spec.Template)
 		pod.GenerateName, pod.Spec.NodeName = set.Name+"-", node.Name
 		pod.Labels[appsv1.ControllerRevisionHashLabelKey] = hash
+		pod.Labels[templateGenerationLabel] = templateGeneration(set)
 		if err := w.run(ctx, pod); err != nil {
 			return err
 		}

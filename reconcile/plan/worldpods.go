@@ -19,8 +19,8 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
-// podsOf returns the pods of a workload, in the order of their names, without those that have ended. It takes over those
-// that its selector matches and that nobody owns, such as those that a workload of its name has left.
+// podsOf returns the pods of a workload, in the order of their names, without those that have ended. It takes over
+// those that its selector matches and that nobody owns, such as those that a workload of its name has left.
 func (w *world) podsOf(ctx context.Context, owner reconciletest.Object) ([]*corev1.Pod, error) {
 	c := w.client.CoreV1().Pods(owner.GetNamespace())
 	list, err := c.List(ctx, metav1.ListOptions{})

@@ -291,14 +291,34 @@ func (f *fork) typed(gvr schema.GroupVersionResource, said BaseResource) (*Resou
 			new:        func() object { return reflect.New(kind).Interface().(object) },
 			generation: has("Spec"),
 			defaults:   defaultTemplate,
-			onUpdate:   keepGeneration,
+			keeps:      keepGeneration,
+			onCreate:   func(o object) { keepGeneration(o, nil) },
+			onUpdate:   countTemplate,
 		},
 	}
 	return r, install(f.server, r)
 }
 
-// keepGeneration keeps an annotation of a DaemonSet that belongs to the server: it counts the changes of the template.
+// keepGeneration gives a DaemonSet the annotation that counts the changes of its template, and belongs to the server.
 func keepGeneration(o, live object) {
+	is, ok := o.(*appsv1.DaemonSet)
+	if !ok || is.Annotations[appsv1.DeprecatedTemplateGeneration] != "" {
+		return
+	}
+	generation := "1"
+	if live != nil {
+		if generation = live.GetAnnotations()[appsv1.DeprecatedTemplateGeneration]; generation == "" {
+			return
+		}
+	}
+	if is.Annotations == nil {
+		is.Annotations = map[string]string{}
+	}
+	is.Annotations[appsv1.DeprecatedTemplateGeneration] = generation
+}
+
+// countTemplate counts a change of the template of a DaemonSet.
+func countTemplate(o, live object) {
 	is, ok := o.(*appsv1.DaemonSet)
 	if !ok {
 		return
@@ -390,7 +410,7 @@ func (f *fork) refuse(c *call, o, live object) error {
 		return c.resource.refuse(o)
 	}
 	switch {
-	case c.resource.inexact != "" && live != nil && unchanging(o, live):
+	case c.resource.inexact != "" && live != nil && sameBeyondMetadata(o, live):
 	case c.resource.inexact != "":
 		f.base.Approximate(c.Request, c.resource.inexact)
 	case !c.resource.custom():
@@ -429,21 +449,35 @@ func unchanging(o, live object) bool {
 	return apiequality.Semantic.DeepEqual(is, live)
 }
 
-// inexactField returns a field that is not modelled and that is not the same in both objects; empty: there is none.
-func inexactField(r *Resource, o, live object) string {
-	is, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
-	if err != nil {
-		return err.Error()
+// sameBeyondMetadata reports whether a write changes nothing but metadata, which is the same for every kind.
+func sameBeyondMetadata(o, live object) bool {
+	is, was, err := beyondMetadata(o, live)
+	return err == nil && apiequality.Semantic.DeepEqual(is, was)
+}
+
+// beyondMetadata returns what two objects hold beside their metadata. The second one may be nil.
+func beyondMetadata(o, live object) (is, was map[string]any, err error) {
+	if is, err = runtime.DefaultUnstructuredConverter.ToUnstructured(o); err != nil {
+		return nil, nil, err
 	}
-	was := map[string]any{}
+	was = map[string]any{}
 	if live != nil {
 		if was, err = runtime.DefaultUnstructuredConverter.ToUnstructured(live); err != nil {
-			return err.Error()
+			return nil, nil, err
 		}
 	}
 	for _, shared := range []string{"apiVersion", "kind", "metadata"} {
 		delete(is, shared)
 		delete(was, shared)
+	}
+	return is, was, nil
+}
+
+// inexactField returns a field that is not modelled and that is not the same in both objects; empty: there is none.
+func inexactField(r *Resource, o, live object) string {
+	is, was, err := beyondMetadata(o, live)
+	if err != nil {
+		return err.Error()
 	}
 	fields := modelledFields[r.GroupVersionResource.Resource]
 	added, removed := without(is, was), without(was, is)

@@ -50,6 +50,7 @@ func podRules() *rules {
 				}
 			}
 			defaultPodSpec(&p.Spec)
+			defaultHostPorts(&p.Spec)
 			orDefault(&p.Spec.EnableServiceLinks, true)
 		},
 		onCreate: func(o object) {
@@ -168,6 +169,20 @@ func validateEnded(p, was *corev1.Pod) (errs field.ErrorList) {
 		}
 	}
 	return errs
+}
+
+// defaultHostPorts gives the ports of a pod in the network of its node the numbers that they have in the container. Pod
+// templates are left as they are.
+func defaultHostPorts(spec *corev1.PodSpec) {
+	for _, containers := range [][]corev1.Container{spec.Containers, spec.InitContainers} {
+		for _, c := range containers {
+			for i := range c.Ports {
+				if spec.HostNetwork {
+					orValue(&c.Ports[i].HostPort, c.Ports[i].ContainerPort)
+				}
+			}
+		}
+	}
 }
 
 func defaultStatefulSet(spec *appsv1.StatefulSetSpec) {

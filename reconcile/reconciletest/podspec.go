@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -50,10 +51,42 @@ func defaultVolume(v *corev1.VolumeSource) {
 	}
 	if v.DownwardAPI != nil {
 		orDefault(&v.DownwardAPI.DefaultMode, corev1.DownwardAPIVolumeSourceDefaultMode)
-		for _, item := range v.DownwardAPI.Items {
-			if item.FieldRef != nil {
-				orValue(&item.FieldRef.APIVersion, "v1")
-			}
+		defaultFieldRefs(v.DownwardAPI.Items)
+	}
+	// Of a fork: elsewhere they are refused.
+	if v.HostPath != nil {
+		orDefault(&v.HostPath.Type, corev1.HostPathUnset)
+	}
+	if v.Projected != nil {
+		defaultProjected(v.Projected)
+	}
+	if v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil {
+		orDefault(&v.Ephemeral.VolumeClaimTemplate.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
+	}
+	if v.Image != nil {
+		orValue(&v.Image.PullPolicy, pullPolicy(v.Image.Reference))
+	}
+	if v.ISCSI != nil {
+		orValue(&v.ISCSI.ISCSIInterface, "default")
+	}
+}
+
+func defaultFieldRefs(items []corev1.DownwardAPIVolumeFile) {
+	for _, item := range items {
+		if item.FieldRef != nil {
+			orValue(&item.FieldRef.APIVersion, "v1")
+		}
+	}
+}
+
+func defaultProjected(v *corev1.ProjectedVolumeSource) {
+	orDefault(&v.DefaultMode, corev1.ProjectedVolumeSourceDefaultMode)
+	for _, source := range v.Sources {
+		if source.ServiceAccountToken != nil {
+			orDefault(&source.ServiceAccountToken.ExpirationSeconds, int64(time.Hour/time.Second))
+		}
+		if source.DownwardAPI != nil {
+			defaultFieldRefs(source.DownwardAPI.Items)
 		}
 	}
 }
@@ -78,13 +111,27 @@ func defaultContainer(c *corev1.Container) {
 		orValue(&probe.PeriodSeconds, 10)
 		orValue(&probe.SuccessThreshold, 1)
 		orValue(&probe.FailureThreshold, 3)
-		if probe.HTTPGet != nil {
-			orValue(&probe.HTTPGet.Path, "/")
-			orValue(&probe.HTTPGet.Scheme, corev1.URISchemeHTTP)
+		defaultHTTPGet(probe.HTTPGet)
+		if probe.GRPC != nil {
+			orDefault(&probe.GRPC.Service, "")
+		}
+	}
+	if c.Lifecycle != nil {
+		for _, hook := range []*corev1.LifecycleHandler{c.Lifecycle.PostStart, c.Lifecycle.PreStop} {
+			if hook != nil {
+				defaultHTTPGet(hook.HTTPGet)
+			}
 		}
 	}
 	defaultResources(c.Resources.Limits)
 	defaultResources(c.Resources.Requests)
+}
+
+func defaultHTTPGet(get *corev1.HTTPGetAction) {
+	if get != nil {
+		orValue(&get.Path, "/")
+		orValue(&get.Scheme, corev1.URISchemeHTTP)
+	}
 }
 
 // defaultResources rounds quantities up to thousandths.

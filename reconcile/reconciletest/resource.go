@@ -82,6 +82,9 @@ type rules struct {
 	statusAtCreation bool
 	// defaults fill in what was left open, as decoding does on the real server.
 	defaults func(o object)
+	// keeps fills in what a new object or an update of a whole one leaves out and nobody but the server changes, before
+	// it is seen who manages which field. live is nil for a new one.
+	keeps func(o, live object)
 	// onCreate, onUpdate and onStatus put right what clients may not set, after the rules that all kinds share.
 	onCreate           func(o object)
 	onUpdate, onStatus func(o, old object)
@@ -151,6 +154,13 @@ func (r *Resource) applyDefaults(o object) {
 		r.Default(o.(*unstructured.Unstructured))
 	case !r.custom() && r.builtin.defaults != nil:
 		r.builtin.defaults(o)
+	}
+}
+
+// keep does what the kind keeps: see rules.
+func (r *Resource) keep(o, live object) {
+	if r.builtin != nil && r.builtin.keeps != nil {
+		r.builtin.keeps(o, live)
 	}
 }
 

@@ -43,6 +43,7 @@ func (s *Server) createObject(c *call) (runtime.Object, error) {
 		return nil, err
 	}
 	c.resource.applyDefaults(o)
+	c.resource.keep(o, nil)
 	o = c.resource.fieldManagers[""].UpdateNoErrors(c.resource.make(), o, c.manager()).(object)
 	if err := s.admitNamespace(c, o); err != nil {
 		return nil, err
@@ -255,6 +256,8 @@ func (s *Server) updateObject(c *call) (object, bool, error) {
 		}
 		if live == nil {
 			live = c.resource.make()
+		} else {
+			c.resource.keep(sent, live)
 		}
 		return c.resource.fieldManagers[c.Subresource].UpdateNoErrors(copyOf(live), copyOf(sent), c.manager()).(object),
 			nil
