@@ -88,8 +88,8 @@ func (l *lister) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	switch req.URL.Path {
 	case "/api/v1":
-		fmt.Fprint(w, `{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"configmaps","kind":"ConfigMap",
-			"namespaced":true,"verbs":["get","list","watch","create"]}]}`)
+		fmt.Fprint(w, `{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"configmaps",
+			"kind":"ConfigMap","namespaced":true,"verbs":["get","list","watch","create"]}]}`)
 	case "/api/v1/configmaps":
 		l.asked = append(l.asked, req.URL.RawQuery)
 		from, _ := strconv.Atoi(req.URL.Query().Get("continue")) // none is the first page
