@@ -208,7 +208,7 @@
 //	deltafifo.go   what is not in the store yet
 //	writer.go      from the FIFO to the store, and to the handlers
 //	indexer.go     the store, around the table of internal/store
-//	index.go       lookups: AddIndex, AddLabelIndex
+//	index.go       lookups: AddIndex
 //	handler.go     Event, Handler, AddHandler
 //	listener.go    the buffer and the goroutine of a handler
 //	retry.go       events that a handler has failed on

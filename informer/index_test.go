@@ -102,24 +102,6 @@ func TestAddIndexNeedsAnInformerAndAFunction(t *testing.T) {
 	require.NoError(t, err)
 	_, err = AddIndex[string](inf, nil)
 	require.Error(t, err)
-	_, err = AddSingleIndex[string](inf, nil)
-	require.Error(t, err)
 	_, err = AddIndex(nil, func(*corev1.Pod) []string { return nil })
 	require.Error(t, err)
-}
-
-func TestASingleIndexKnowsOneValueOrNone(t *testing.T) {
-	inf, err := New[*corev1.Pod](newPodAPI(), Options[*corev1.Pod]{})
-	require.NoError(t, err)
-	byNode, err := AddSingleIndex(inf, func(p *corev1.Pod) (string, bool) {
-		return p.Spec.NodeName,
-			p.Spec.NodeName != ""
-	})
-	require.NoError(t, err)
-	bound, waiting := pod("bound"), pod("waiting")
-	bound.Spec.NodeName = "node-1"
-	hold(inf, bound, waiting)
-	require.Equal(t, []string{"node-1"}, byNode.Values())
-	require.Equal(t, []*corev1.Pod{bound}, slices.Collect(byNode.Get("node-1")))
-	require.Empty(t, slices.Collect(byNode.Get("")))
 }

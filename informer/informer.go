@@ -86,8 +86,8 @@ type Options[T any] struct {
 }
 
 // SharedIndexInformer holds a copy of what a client lists, keeps it up to date, and tells handlers of every change.
-// Make one with [New], or with [Project] to hold less than the whole objects. [NewNamespaced] and [ProjectNamespaced]
-// make one of several namespaces. Its zero value is not useful.
+// Make one with [New], with [Project] to hold less than the whole objects, or with [NewNamespaced] to follow several
+// namespaces. Its zero value is not useful.
 //
 // Some methods take a namespace, because a cache of several namespaces follows each of them by itself. It is one of
 // these, or NamespaceAll for all of them together. For an informer of one client any namespace means the same: all

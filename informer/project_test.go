@@ -71,43 +71,8 @@ func TestProjectHoldsWhatAFunctionMakesOfTheObjects(t *testing.T) {
 	})
 }
 
-func TestProjectOfSeveralNamespaces(t *testing.T) {
-	inLand(t, func(t *testing.T, w *land) {
-		facts, err := ProjectNamespaced[*corev1.Pod](w.theirs.CoreV1().Pods, []string{"one", "two"}, factsOf,
-			Options[*corev1.Pod]{
-				Transform: func(p *corev1.Pod) (*corev1.Pod, error) {
-					p.Spec.NodeName = p.Namespace + "-" + p.Name
-					return p, nil
-				},
-			})
-		require.NoError(t, err)
-		require.Equal(t, Scope{Namespaces: []string{"one", "two"}}, facts.Scope())
-		w.create("one", "bad")
-		run(t, facts)
-		synced(t, facts)
-		nodes := func() (nodes []string) {
-			synctest.Wait()
-			for f := range facts.All() {
-				nodes = append(nodes, f.node)
-			}
-			slices.Sort(nodes)
-			return nodes
-		}
-		require.Equal(t, []string{"one-a", "one-b", "two-a", "two-b"}, nodes(), "the third is nobody's business")
-		require.ErrorIs(t, facts.Invalid(Key{Namespace: "one", Name: "bad"}), errPicky)
-
-		require.NoError(t, facts.Rescope(Scope{Namespaces: []string{"three", "two"}}))
-		synced(t, facts)
-		require.Equal(t, []string{"three-a", "three-b", "two-a", "two-b"}, nodes())
-		require.NoError(t, facts.Invalid(Key{Namespace: "one", Name: "bad"}), "it is out of scope")
-	}, "one", "two", "three")
-}
-
 func TestProjectNeedsAFunction(t *testing.T) {
 	_, err := Project[*corev1.Pod, podFacts](newPodAPI(), nil, Options[*corev1.Pod]{Name: "facts"})
-	require.ErrorContains(t, err, "informer facts: Project: the function is nil")
-	_, err = ProjectNamespaced[*corev1.Pod, podFacts](func(string) *podAPI { return newPodAPI() }, []string{"one"}, nil,
-		Options[*corev1.Pod]{Name: "facts"})
 	require.ErrorContains(t, err, "informer facts: Project: the function is nil")
 	_, err = Project[*corev1.Pod](Client[*corev1.PodList](nil), factsOf, Options[*corev1.Pod]{})
 	require.ErrorContains(t, err, "the client is nil")

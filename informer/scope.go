@@ -23,7 +23,7 @@ import (
 type Scope struct {
 	// Namespaces are those whose objects are held, each of which is listed and watched by itself. NamespaceAll stands
 	// alone, for all of them in one list. An empty slice stands for none, and nil for a mistake. Only an informer made
-	// by [NewNamespaced] or [ProjectNamespaced] has any.
+	// by [NewNamespaced] has any.
 	Namespaces []string
 	// LabelSelector and FieldSelector restrict what is held in each namespace. Nil: everything.
 	LabelSelector labels.Selector
@@ -52,14 +52,6 @@ type Scope struct {
 func NewNamespaced[T Object, L runtime.Object, C Client[L]](client func(namespace string) C, namespaces []string,
 	opts Options[T]) (*SharedIndexInformer[T], error) {
 	return build(each[T, L](client, opts.change(true)), namespaces, opts, decodeObject(opts.Transform))
-}
-
-// ProjectNamespaced is [NewNamespaced] for what fn makes of the objects: see [Project].
-func ProjectNamespaced[T Object, V any, L runtime.Object, C Client[L]](
-	client func(namespace string) C, namespaces []string, fn func(T) (V, error), opts Options[T],
-) (*SharedIndexInformer[V], error) {
-	return build(each[T, L](client, opts.change(false)), namespaces, opts,
-		decodeProjection(decodeObject(opts.Transform), fn))
 }
 
 // each is the origin of an informer that has a client for each namespace.
@@ -177,7 +169,8 @@ func (w *writer[T]) leave(l *listWatch[T], heirs *followed[T]) {
 func (from *followed[T]) rescoped(inf *SharedIndexInformer[T], to Scope) (*followed[T], error) {
 	namespaces, err := to.namespaces(inf.origin.namespaced)
 	selector, unselectable := to.selector()
-	if err = errors.Join(err, unselectable, inf.origin.mistake); inf.origin.mistake != nil {
+	err = errors.Join(err, unselectable, inf.origin.mistake)
+	if inf.origin.mistake != nil {
 		return nil, err
 	}
 	next := &followed[T]{scope: to, selector: selector, since: time.Now(), synced: from.synced}

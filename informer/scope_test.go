@@ -199,8 +199,6 @@ func TestSeveralNamespacesInOneCache(t *testing.T) {
 				require.Equal(t, Scope{Namespaces: []string{"one", "two"}}, inf.Scope())
 				byName, err := AddIndex(inf, func(p *corev1.Pod) []string { return []string{p.Name} })
 				require.NoError(t, err)
-				byLabel, err := AddLabelIndex(inf, "app")
-				require.NoError(t, err)
 				told := w.listen(inf)
 				w.create("one", "c", "app")
 				w.create("two", "c", "app")
@@ -211,7 +209,6 @@ func TestSeveralNamespacesInOneCache(t *testing.T) {
 				w.agrees(inf, told)
 				require.Len(t, told.lines(), 6)
 				require.Len(t, slices.Collect(byName.Get("a")), 2, "an index is over all of them")
-				require.Len(t, slices.Collect(byLabel.Select(labels.SelectorFromSet(labels.Set{"app": ""}))), 2)
 
 				w.change("one", "a")
 				w.delete("two", "a")
@@ -788,7 +785,7 @@ func TestWhatIsRejectedBelongsToItsNamespace(t *testing.T) {
 	}, "one", "two")
 }
 
-// A10, in one namespace of two: the other is neither blamed nor listed.
+// In one namespace of two: the other is neither blamed nor listed.
 func TestNamespacesAreVerifiedAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		proxies := map[string]*proxy{"one": {podAPI: newPodAPI()}, "two": {podAPI: newPodAPI()}}
@@ -841,7 +838,7 @@ func scopeScript(t *testing.T, script []byte) {
 		_, err = inf.AddHandler(func(e Event[*corev1.Pod]) { slow.handle(e); time.Sleep(time.Second) },
 			HandlerOptions{})
 		require.NoError(t, err)
-		byNamespace, err := AddSingleIndex(inf, func(p *corev1.Pod) (string, bool) { return p.Namespace, true })
+		byNamespace, err := AddIndex(inf, func(p *corev1.Pod) []string { return []string{p.Namespace} })
 		require.NoError(t, err)
 		run(t, inf)
 		for i, op := range script {

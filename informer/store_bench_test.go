@@ -38,14 +38,13 @@ func BenchmarkStoreUpdate(b *testing.B) {
 		inf, err := New[*corev1.Pod](fakeapi.New[*corev1.Pod](func() *corev1.PodList { return &corev1.PodList{} }),
 			Options[*corev1.Pod]{})
 		require.NoError(b, err)
-		_, err = AddSingleIndex(inf, func(p *corev1.Pod) (string, bool) { return p.Namespace, true })
+		_, err = AddIndex(inf, func(p *corev1.Pod) []string { return []string{p.Namespace} })
 		require.NoError(b, err)
-		_, err = AddSingleIndex(inf, func(p *corev1.Pod) (types.UID, bool) {
-			return metav1.GetControllerOfNoCopy(p).UID,
-				true
+		_, err = AddIndex(inf, func(p *corev1.Pod) []types.UID {
+			return []types.UID{metav1.GetControllerOfNoCopy(p).UID}
 		})
 		require.NoError(b, err)
-		_, err = AddSingleIndex(inf, func(p *corev1.Pod) (string, bool) { return p.Spec.NodeName, true })
+		_, err = AddIndex(inf, func(p *corev1.Pod) []string { return []string{p.Spec.NodeName} })
 		require.NoError(b, err)
 		update := func(p *corev1.Pod) {
 			s, it := inf.store, item[*corev1.Pod]{key: Key{Namespace: p.Namespace, Name: p.Name}, uid: p.UID,

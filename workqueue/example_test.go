@@ -222,12 +222,12 @@ func ExampleQueue_Snapshot() {
 func ExampleRateLimiter() {
 	limiter := workqueue.MaxOf(
 		workqueue.Exponential[string](5*time.Millisecond, time.Second, 0),
-		workqueue.FastSlow[string](time.Millisecond, 10*time.Second, 5),
+		workqueue.Exponential[string](20*time.Millisecond, 20*time.Millisecond, 0), // at least
 	)
 	for range 6 {
 		fmt.Print(limiter.When("default/web"), " ")
 	}
 	limiter.Forget("default/web")
 	fmt.Println(limiter.When("default/web"))
-	// Output: 5ms 10ms 20ms 40ms 80ms 10s 5ms
+	// Output: 20ms 20ms 20ms 40ms 80ms 160ms 20ms
 }

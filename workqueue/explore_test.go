@@ -216,7 +216,7 @@ func (w *world) state() string {
 
 // run makes a world and takes it through path. ok is false if its last step was not possible.
 func run(path []string) (state string, ok bool, err error) {
-	w := &world{q: newQueue(Options[string]{RateLimiter: FastSlow[string](0, 0, 0)})}
+	w := &world{q: newQueue(Options[string]{RateLimiter: fastSlow[string](0, 0, 0)})}
 	defer func() {
 		for i := range w.workers {
 			w.quit(i)

@@ -54,20 +54,6 @@ func Exponential[K comparable](base, most time.Duration, jitter float64) RateLim
 	})
 }
 
-// FastSlow delays the first attempts failures of a key by fast, and all further ones by slow. It panics if one of the
-// three is negative.
-func FastSlow[K comparable](fast, slow time.Duration, attempts int) RateLimiter[K] {
-	if fast < 0 || slow < 0 || attempts < 0 {
-		panic("workqueue: FastSlow needs delays and attempts that are not negative")
-	}
-	return newPerKey[K](int64(max(fast, slow)), func(_ K, failures int) time.Duration {
-		if failures <= attempts {
-			return fast
-		}
-		return slow
-	})
-}
-
 // Bucket lets rate failures a second pass, over all keys together, and burst of them at once after a pause. It delays
 // each other failure until the bucket has a token for it. The token is reserved at the time of the failure, so one key
 // that fails without end delays all that fail after it. It panics unless rate > 0 and burst >= 1.

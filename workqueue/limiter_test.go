@@ -13,6 +13,16 @@ import (
 
 const ms = time.Millisecond
 
+// fastSlow delays the first attempts failures of a key by fast, and all further ones by slow.
+func fastSlow[K comparable](fast, slow time.Duration, attempts int) RateLimiter[K] {
+	return newPerKey[K](int64(max(fast, slow)), func(_ K, failures int) time.Duration {
+		if failures <= attempts {
+			return fast
+		}
+		return slow
+	})
+}
+
 func TestLimiterDelays(t *testing.T) {
 	for name, test := range map[string]struct {
 		limiter RateLimiter[string]
@@ -21,9 +31,9 @@ func TestLimiterDelays(t *testing.T) {
 		"Exponential": {Exponential[string](5*ms, time.Second, 0),
 			[]time.Duration{5 * ms, 10 * ms, 20 * ms, 40 * ms, 80 * ms, 160 * ms, 320 * ms, 640 * ms, time.Second,
 				time.Second}},
-		"FastSlow": {FastSlow[string](5*ms, 10*time.Second, 3),
+		"slow at last": {fastSlow[string](5*ms, 10*time.Second, 3),
 			[]time.Duration{5 * ms, 5 * ms, 5 * ms, 10 * time.Second, 10 * time.Second}},
-		"MaxOf": {MaxOf(FastSlow[string](7*ms, 30*ms, 3), Exponential[string](5*ms, time.Second, 0)),
+		"MaxOf": {MaxOf(fastSlow[string](7*ms, 30*ms, 3), Exponential[string](5*ms, time.Second, 0)),
 			[]time.Duration{7 * ms, 10 * ms, 20 * ms, 40 * ms}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -51,10 +61,6 @@ func TestLimitersAgreeWithClientGo(t *testing.T) {
 			return Exponential[string](5*ms, 1000*time.Second, 0),
 				clientgo.NewTypedItemExponentialFailureRateLimiter[string](5*ms, 1000*time.Second)
 		},
-		"FastSlow": func() (ours, theirs RateLimiter[string]) {
-			return FastSlow[string](5*ms, time.Second, 3),
-				clientgo.NewTypedItemFastSlowRateLimiter[string](5*ms, time.Second, 3)
-		},
 		"Bucket in MaxOf": func() (ours, theirs RateLimiter[string]) {
 			return MaxOf(Exponential[string](5*ms, 1000*time.Second, 0), Bucket[string](10, 100)),
 				clientgo.DefaultTypedControllerRateLimiter[string]()
@@ -62,7 +68,7 @@ func TestLimitersAgreeWithClientGo(t *testing.T) {
 		"each in the other": func() (ours, theirs RateLimiter[string]) {
 			return MaxOf(clientgo.NewTypedItemFastSlowRateLimiter[string](5*ms, time.Second, 3),
 					Exponential[string](5*ms, time.Minute, 0)),
-				clientgo.NewTypedMaxOfRateLimiter(FastSlow[string](5*ms, time.Second, 3),
+				clientgo.NewTypedMaxOfRateLimiter(fastSlow[string](5*ms, time.Second, 3),
 					clientgo.NewTypedItemExponentialFailureRateLimiter[string](5*ms, time.Minute))
 		},
 	} {
@@ -166,8 +172,6 @@ func TestConstructorsRefuseNonsense(t *testing.T) {
 		"cap below base":    {"most", func() { Exponential[int](time.Second, ms, 0) }},
 		"jitter":            {"jitter", func() { Exponential[int](ms, time.Second, 1.1) }},
 		"jitter NaN":        {"jitter", func() { Exponential[int](ms, time.Second, math.NaN()) }},
-		"fast":              {"FastSlow", func() { FastSlow[int](-1, 0, 0) }},
-		"attempts":          {"FastSlow", func() { FastSlow[int](0, 0, -1) }},
 		"rate":              {"Bucket", func() { Bucket[int](0, 1) }},
 		"burst":             {"Bucket", func() { Bucket[int](1, 0) }},
 		"most of a nil":     {"MaxOf needs limiters, and number 1 is nil", func() { MaxOf(Bucket[int](1, 1), nil) }},
@@ -188,7 +192,7 @@ func TestCountsExpire(t *testing.T) {
 	}{
 		"Exponential": {func() RateLimiter[string] { return Exponential[string](5*ms, 1000*time.Second, 0) },
 			1000 * time.Second},
-		"FastSlow": {func() RateLimiter[string] { return FastSlow[string](5*ms, 3*time.Hour, 3) },
+		"slow at last": {func() RateLimiter[string] { return fastSlow[string](5*ms, 3*time.Hour, 3) },
 			3 * time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {

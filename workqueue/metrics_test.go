@@ -75,7 +75,7 @@ func TestAKeyThatRestsIsNoRetry(t *testing.T) {
 
 func TestStats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(Options[string]{RateLimiter: FastSlow[string](0, 0, 0), Metrics: &recorder{}})
+		q := newQueue(Options[string]{RateLimiter: fastSlow[string](0, 0, 0), Metrics: &recorder{}})
 		require.Zero(t, q.Stats())
 		q.Add("first")
 		q.Add("second")
@@ -145,7 +145,7 @@ func TestTimesAfterTheShutdown(t *testing.T) {
 func TestSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Options[string]{
-			RateLimiter: FastSlow[string](0, 0, 0), Group: func(k string) string { return k[:1] }, Name: "pods",
+			RateLimiter: fastSlow[string](0, 0, 0), Group: func(k string) string { return k[:1] }, Name: "pods",
 		})
 		require.Equal(t, "pods", q.Name())
 		require.Empty(t, q.Snapshot())

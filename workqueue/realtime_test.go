@@ -15,7 +15,7 @@ import (
 // the same there, and what falls between them is never seen. The tests of this file run in real time.
 
 // atOnce retries without a delay.
-func atOnce[K comparable]() RateLimiter[K] { return FastSlow[K](0, 0, 0) }
+func atOnce[K comparable]() RateLimiter[K] { return fastSlow[K](0, 0, 0) }
 
 // spin works for up to d.
 func spin(r *rand.Rand, d time.Duration) {

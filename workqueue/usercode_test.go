@@ -80,7 +80,7 @@ func TestKeysThatAreNotEqualToThemselves(t *testing.T) {
 		require.PanicsWithValue(t, "workqueue: a key that is not equal to itself; does it contain a NaN?", do)
 	}
 	floats, pairs := newQueue(Options[float64]{}), newQueue(Options[pair]{})
-	anything := newQueue(Options[any]{RateLimiter: FastSlow[any](0, 0, 0)})
+	anything := newQueue(Options[any]{RateLimiter: fastSlow[any](0, 0, 0)})
 	refuses(func() { floats.Add(nan) })
 	refuses(func() { floats.AddAfter(nan, time.Hour) })
 	refuses(func() { pairs.AddRateLimited(pair{1, nan}) })

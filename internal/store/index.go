@@ -93,19 +93,6 @@ func (ix *Index[X, K, F, V]) GetAny(xs []X) []V {
 	return pick(&ix.store.values, ix.union(xs))
 }
 
-// GetFewest returns what GetAny returns for one of several choices: the one for which the index has the fewest values.
-func (ix *Index[X, K, F, V]) GetFewest(choices [][]X) []V {
-	ix.store.RLock()
-	defer ix.store.RUnlock()
-	size := func(xs []X) (n int) {
-		for _, x := range xs {
-			n += len(ix.members(x))
-		}
-		return n
-	}
-	return pick(&ix.store.values, ix.union(slices.MinFunc(choices, func(a, b []X) int { return size(a) - size(b) })))
-}
-
 // Keys returns the keys of the values found under x, in no particular order.
 func (ix *Index[X, K, F, V]) Keys(x X) []K {
 	ix.store.RLock()
