@@ -11,6 +11,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
+	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
@@ -92,11 +93,11 @@ func BenchmarkReached(b *testing.B) {
 	const debts = 50_000
 	for _, owners := range []int{1, debts} {
 		b.Run(fmt.Sprintf("%d keys", owners), func(b *testing.B) {
-			l := newLedger(keys.New(false, -1, resourceOf), func(Key) {}, func(Key, status.Wait) {})
+			l := newLedger(keys.New(false, -1, writes.ResourceOf), func(Key) {}, func(Key, status.Wait) {})
 			pods := listing(l, &still{})
 			owe := func(version int) {
 				w := podWrite(fmt.Sprint("pod-", version), fmt.Sprint(version), false)
-				owing(Key{Name: fmt.Sprint("key-", version%owners)}, l).wrote(klog.Background(), w)
+				owing(Key{Name: fmt.Sprint("key-", version%owners)}, l).Wrote(klog.Background(), w)
 			}
 			const first = 100
 			for i := range debts {

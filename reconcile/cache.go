@@ -15,6 +15,7 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/kube"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
@@ -36,8 +37,8 @@ type trackedInformer interface {
 type cache struct {
 	// Not changed once the Manager has started.
 	trackedInformer
-	learner *learner // set by the Manager before it starts the informer
-	subject bool     // it was given to For: its objects are what the keys name
+	learner *writes.Learner // set by the Manager before it starts the informer
+	subject bool            // it was given to For: its objects are what the keys name
 	// object returns the object of a key, which is shared: read-only. A source sets it.
 	object func(Key) (any, bool)
 
@@ -202,8 +203,8 @@ func (c *cache) placeOf(key Key) string {
 
 // scopeName returns the namespace that the informer asks for to see the objects of this one: itself, or all of them.
 func (c *cache) scopeName(namespace string) string {
-	if s := c.learner.scopeOf(namespace); s != nil {
-		return s.target.namespace
+	if s := c.learner.ScopeOf(namespace); s != nil {
+		return s.Target.Namespace
 	}
 	return c.partitionName(namespace) // the informer's requests do not pass TrackWrites
 }
@@ -259,8 +260,8 @@ func overlap(a, b string) bool {
 
 // noteUnknown is noteUnversioned for each place where the cache may show what a request is about. The ledger's mu is
 // held.
-func (c *cache) noteUnknown(t target) {
-	for _, namespace := range c.learner.mayHold(t) {
+func (c *cache) noteUnknown(t writes.Target) {
+	for _, namespace := range c.learner.MayHold(t) {
 		c.noteUnversioned(namespace, c.progress(namespace))
 	}
 }
@@ -393,7 +394,8 @@ func (p *partition) remove(d *debt) {
 	}
 	if same, ok := p.byName[d.resourceVersion]; ok {
 		same = slices.DeleteFunc(same, func(other *debt) bool { return other == d })
-		if p.byName[d.resourceVersion] = same; len(same) == 0 {
+		p.byName[d.resourceVersion] = same
+		if len(same) == 0 {
 			delete(p.byName, d.resourceVersion)
 		}
 	}

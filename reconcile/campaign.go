@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
+	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 	"k8s.io/klog/v2"
 )
@@ -151,7 +153,7 @@ func (m *Manager) runWorkers(ctx, tenure context.Context) error {
 	lead, stopLeading := context.WithCancel(runCtx)
 	defer stopLeading()
 	defer context.AfterFunc(takeCtx, stopLeading)()
-	whileLeading := m.startRunnables(leading{m.ledgers}.context(lead), m.opts.WhileLeading, &workers)
+	whileLeading := m.startRunnables(withWriter(lead, m.ledgers), m.opts.WhileLeading, &workers)
 	<-takeCtx.Done()
 	m.progress.enter(status.StageStopping)
 	drain := time.NewTimer(m.opts.DrainTimeout)
@@ -163,4 +165,12 @@ func (m *Manager) runWorkers(ctx, tenure context.Context) error {
 	}
 	stopRuns()
 	return errors.Join(workers.Wait(m.opts.StopGrace), whileLeading.stuck())
+}
+
+// withWriter returns the ctx of ManagerOptions.WhileLeading. No key waits for what these functions write. It is in the
+// handover. They have no history: a run that has ended keeps nothing.
+func withWriter(ctx context.Context, ledgers []*ledger) context.Context {
+	none := &keys.Run{}
+	none.Returned()
+	return context.WithValue(ctx, writes.WriterKey{}, &writes.Writer{History: none, Debtor: debtor{all: ledgers}})
 }

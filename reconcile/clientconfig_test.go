@@ -42,9 +42,8 @@ func TestClientConfig(t *testing.T) {
 	require.Zero(t, base.QPS)
 	fence, ok := cfg.WrapTransport(http.DefaultTransport).(*gate)
 	require.True(t, ok, "the fence is outside")
-	tracker, ok := fence.next.(*tracker)
-	require.True(t, ok)
-	require.Equal(t, http.DefaultTransport, tracker.next)
+	require.IsType(t, TrackWrites(nil), fence.next)
+	require.Equal(t, http.DefaultTransport, fence.next.(utilnet.RoundTripperWrapper).WrappedRoundTripper())
 
 	limiter := flowcontrol.NewFakeAlwaysRateLimiter()
 	cfg, err = ClientConfig(&rest.Config{Host: "http://server", UserAgent: "mine", RateLimiter: limiter},
@@ -53,7 +52,7 @@ func TestClientConfig(t *testing.T) {
 	require.Equal(t, limiter, cfg.RateLimiter)
 	require.Zero(t, cfg.QPS)
 	require.Equal(t, "mine", cfg.UserAgent)
-	require.IsType(t, tracker, cfg.WrapTransport(http.DefaultTransport), "no elector, no fence")
+	require.IsType(t, TrackWrites(nil), cfg.WrapTransport(http.DefaultTransport), "no elector, no fence")
 	cfg, err = ClientConfig(&rest.Config{Host: "http://server", QPS: 7, Burst: 8})
 	require.NoError(t, err)
 	require.Equal(t, float32(7), cfg.QPS)

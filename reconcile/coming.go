@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 )
@@ -57,7 +58,7 @@ func (s *coming) now() []*cache {
 }
 
 // join adds the cache of an informer that does not run yet. Sources may be added while it is opening.
-func (s *coming) join(inf trackedInformer, learner *learner) *cache {
+func (s *coming) join(inf trackedInformer, learner *writes.Learner) *cache {
 	c := newCache(inf)
 	c.learner, c.comes = learner, true
 	c.opening.Store(true)
@@ -93,10 +94,8 @@ func (c *cache) giveUp(l *ledger, log klog.Logger) {
 	list := slices.DeleteFunc(slices.Clone(l.coming.now()), func(other *cache) bool { return other == c })
 	l.coming.caches.Store(&list)
 	if c.complete() { // also where nothing has been written yet
-		for _, s := range c.learner.allScopes() {
-			t := s.target
-			left = append(left, handoverEntry{Host: t.host, Group: t.group, Resource: t.resource,
-				Namespace: t.namespace})
+		for _, s := range c.learner.Scopes() {
+			left = append(left, entryOf(s.Target))
 		}
 	}
 	for _, e := range left {
@@ -154,7 +153,7 @@ func (s *coming) expire() {
 }
 
 // knows reports whether a cache was given up that may have shown a write.
-func (s *coming) knows(t target) bool {
+func (s *coming) knows(t writes.Target) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, left := s.about(t)
@@ -162,9 +161,9 @@ func (s *coming) knows(t target) bool {
 }
 
 // about returns what is left about the scope of a write. mu is held.
-func (s *coming) about(t target) (about handoverEntry, left bool) {
-	about = handoverEntry{Host: t.host, Group: t.group, Resource: t.resource}
-	for _, about.Namespace = range []string{t.namespace, metav1.NamespaceAll} {
+func (s *coming) about(t writes.Target) (about handoverEntry, left bool) {
+	about = entryOf(t)
+	for _, about.Namespace = range []string{t.Namespace, metav1.NamespaceAll} {
 		if _, left = s.left[about]; left {
 			break
 		}
@@ -174,11 +173,11 @@ func (s *coming) about(t target) (about handoverEntry, left bool) {
 
 // wrote adds a write to a scope of which a cache was given up, unless another one has come. One that is given up now
 // has noted the write before.
-func (s *coming) wrote(t target, what handoverEntry) {
+func (s *coming) wrote(t writes.Target, what handoverEntry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	about, left := s.about(t)
-	follows := func(c *cache) bool { return len(c.learner.mayHold(t)) > 0 }
+	follows := func(c *cache) bool { return len(c.learner.MayHold(t)) > 0 }
 	if left && !slices.ContainsFunc(s.now(), follows) {
 		s.leave(about.merge(what))
 	}

@@ -16,19 +16,21 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
 )
 
 // comes adds a cache of the Secrets of a namespace that comes and goes.
 func comes(l *ledger, namespace string) *cache {
-	of := &learner{}
-	of.learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/namespaces/" + namespace + "/secrets"}})
+	of := &writes.Learner{}
+	of.Learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/namespaces/" + namespace + "/secrets"}})
 	return l.coming.join(&rescoped{apart: true}, of)
 }
 
 // secretWritten is an own write of a Secret of a namespace, at a version.
-func secretWritten(namespace, version string) write {
-	return write{target: target{host: "server", resource: "secrets", namespace: namespace}, uid: "u", created: true,
-		object: Key{Namespace: namespace, Name: "s"}, resourceVersion: version}
+func secretWritten(namespace, version string) writes.Write {
+	to := writes.Target{Host: "server", Resource: "secrets", Namespace: namespace}
+	return writes.Write{Target: to, UID: "u", Created: true,
+		Object: Key{Namespace: namespace, Name: "s"}, ResourceVersion: version}
 }
 
 func TestACacheThatComesIsFollowed(t *testing.T) {
@@ -39,7 +41,7 @@ func TestACacheThatComesIsFollowed(t *testing.T) {
 	c := comes(l, "a")
 	to, followed := l.follows(address)
 	require.True(t, followed)
-	require.Equal(t, "a", to.namespace)
+	require.Equal(t, "a", to.Namespace)
 	c.giveUp(l, klog.Background())
 	_, followed = l.follows(address)
 	require.False(t, followed)
@@ -52,23 +54,23 @@ func TestWritesOfOtherControllersToWhatComes(t *testing.T) {
 	all := []*ledger{one, two}
 	c := comes(one, "a")
 	by := debtor{owner: parent, ledger: two, all: all}
-	by.wrote(klog.Background(), secretWritten("a", "7"))
+	by.Wrote(klog.Background(), secretWritten("a", "7"))
 	expected := handoverEntry{Host: "server", Resource: "secrets", Namespace: "a", ResourceVersion: "7"}
 	require.Equal(t, []handoverEntry{expected}, one.handoverEntries())
 	c.giveUp(one, klog.Background())
 	require.Equal(t, []handoverEntry{expected}, one.handoverEntries())
-	by.wrote(klog.Background(), secretWritten("a", "9"))
+	by.Wrote(klog.Background(), secretWritten("a", "9"))
 	expected.ResourceVersion = "9"
 	require.Equal(t, []handoverEntry{expected}, one.handoverEntries())
 
 	// A write that a cache has is not for what has gone.
 	c = comes(one, "a")
-	by.wrote(klog.Background(), secretWritten("a", "11"))
+	by.Wrote(klog.Background(), secretWritten("a", "11"))
 	require.Contains(t, one.handoverEntries(), expected)
 	c.giveUp(one, klog.Background())
 	expected.ResourceVersion = "11"
 	require.Equal(t, []handoverEntry{expected}, one.handoverEntries())
-	by.lostAnswer(klog.Background(), secretWritten("a", "").target)
+	by.LostAnswer(klog.Background(), secretWritten("a", "").Target)
 	expected.Relist = true
 	require.Equal(t, []handoverEntry{expected}, one.handoverEntries())
 	require.Empty(t, two.handoverEntries())
@@ -79,14 +81,14 @@ func TestWhatHasGoneIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newController(t, noting(&journal{}), Options{})
 		gone := comes(c.ledger, "a")
-		debtor{owner: parent, ledger: c.ledger, all: []*ledger{c.ledger}}.wrote(klog.Background(),
+		debtor{owner: parent, ledger: c.ledger, all: []*ledger{c.ledger}}.Wrote(klog.Background(),
 			secretWritten("a", "7"))
 		gone.giveUp(c.ledger, klog.Background())
 		time.Sleep(leftFor)
 		require.Len(t, c.ledger.handoverEntries(), 1)
 		time.Sleep(time.Second)
 		require.Empty(t, c.ledger.handoverEntries())
-		require.False(t, c.ledger.coming.knows(secretWritten("a", "").target))
+		require.False(t, c.ledger.coming.knows(secretWritten("a", "").Target))
 	})
 	for _, lasts := range []time.Duration{time.Minute, 2 * leftFor} {
 		synctest.Test(t, func(t *testing.T) {
@@ -107,7 +109,7 @@ func TestWhatHasGoneIsToldByResource(t *testing.T) {
 	l := newController(t, noting(&journal{}), Options{}).ledger
 	for i := range 3 * maxLeft {
 		c := comes(l, fmt.Sprint("n-", i))
-		debtor{owner: parent, ledger: l, all: []*ledger{l}}.wrote(klog.Background(),
+		debtor{owner: parent, ledger: l, all: []*ledger{l}}.Wrote(klog.Background(),
 			secretWritten(fmt.Sprint("n-", i), fmt.Sprint(100+i)))
 		c.giveUp(l, klog.Background())
 	}
@@ -122,15 +124,15 @@ func TestWhatHasGoneIsToldByResource(t *testing.T) {
 	require.Equal(t, fmt.Sprint(100+3*maxLeft-1), latest.ResourceVersion)
 
 	for i := range 3 * maxLeft { // kinds, of all namespaces
-		c := l.coming.join(&still{listed: 1}, &learner{})
-		c.learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: fmt.Sprint("/apis/g/v1/kinds", i)}})
+		c := l.coming.join(&still{listed: 1}, &writes.Learner{})
+		c.learner.Learn(&http.Request{URL: &url.URL{Host: "server", Path: fmt.Sprint("/apis/g/v1/kinds", i)}})
 		c.written[metav1.NamespaceAll] = mark{resourceVersion: "7", begun: 1}
 		c.giveUp(l, klog.Background())
 	}
 	require.LessOrEqual(t, len(l.handoverEntries()), maxLeft)
 
 	// Of an informer whose requests do not pass TrackWrites only the name is known.
-	c := l.coming.join(&still{listed: 1}, &learner{})
+	c := l.coming.join(&still{listed: 1}, &writes.Learner{})
 	c.written[metav1.NamespaceAll] = mark{resourceVersion: "7", begun: 1}
 	c.giveUp(l, klog.Background())
 	unknown := 0

@@ -14,6 +14,7 @@ import (
 	"github.com/thermostat-go/thermostat/internal/kube"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
+	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 	"github.com/thermostat-go/thermostat/workqueue"
 )
@@ -133,7 +134,7 @@ func NewController(name string, r Reconciler, opts Options) (*Controller, error)
 	}
 	c := &Controller{
 		name: name, reconciler: r, workers: cmp.Or(opts.Workers, 1), timeout: cmp.Or(opts.Timeout, 2*time.Minute),
-		keys:     keys.New(opts.AllowHotLoops, cmp.Or(opts.History, defaultHistory), resourceOf),
+		keys:     keys.New(opts.AllowHotLoops, cmp.Or(opts.History, defaultHistory), writes.ResourceOf),
 		priority: opts.Priority, namespaces: opts.Namespaces, onRun: opts.OnRun, invalid: opts.Invalid,
 		resyncEvery: opts.ResyncEvery,
 	}

@@ -13,18 +13,19 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
+	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // The answer to the request that removes the last finalizer has the version that the request has found. Somebody else
 // may have changed the object between the two, so a later state in the cache does not show that it has stayed.
 func TestAnObjectIsGoneAlthoughTheCacheShowsALaterState(t *testing.T) {
-	for name, owe := range map[string]func(l *ledger, o metadata){
-		"answered": func(l *ledger, o metadata) {
-			to := target{host: "server", resource: "pods", namespace: "default", name: "a"}
-			owing(parent, l).wrote(klog.Background(), newWrite(to, http.MethodPatch, 200, o))
+	for name, owe := range map[string]func(l *ledger, o writes.Metadata){
+		"answered": func(l *ledger, o writes.Metadata) {
+			to := writes.Target{Host: "server", Resource: "pods", Namespace: "default", Name: "a"}
+			owing(parent, l).Wrote(klog.Background(), writes.NewWrite(to, http.MethodPatch, 200, o))
 		},
-		"reported": func(l *ledger, o metadata) {
+		"reported": func(l *ledger, o writes.Metadata) {
 			c := newController(t, noting(&journal{}), Options{})
 			c.ledger = l
 			w := newWorker(c, t.Context(), t.Context(), nil)
@@ -33,11 +34,11 @@ func TestAnObjectIsGoneAlthoughTheCacheShowsALaterState(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLedger(keys.New(false, -1, resourceOf), func(Key) {}, func(Key, status.Wait) {})
+			l := newLedger(keys.New(false, -1, writes.ResourceOf), func(Key) {}, func(Key, status.Wait) {})
 			has, held := informer.Version{UID: "u", ResourceVersion: "5", Deleting: true}, true
 			pods := listing(l, &still{listed: 1, resourceVersion: "5",
 				version: func(Key) (informer.Version, bool) { return has, held }})
-			owe(l, metadata{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: "u",
+			owe(l, writes.Metadata{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: "u",
 				ResourceVersion: "5", DeletionTimestamp: &metav1.Time{}}})
 			key := Key{Namespace: "default", Name: "a"}
 			for _, version := range []string{"5", "6"} {
@@ -67,16 +68,16 @@ func TestAKeyWhoseWriteNoCacheHasShownRuns(t *testing.T) {
 	} {
 		for _, created := range []bool{true, false} {
 			ran, want := 0, runs.changed
-			l := newLedger(keys.New(false, -1, resourceOf), func(Key) { ran++ }, func(Key, status.Wait) {})
+			l := newLedger(keys.New(false, -1, writes.ResourceOf), func(Key) { ran++ }, func(Key, status.Wait) {})
 			pods := &still{listed: 1, resourceVersion: "5"}
 			c := l.cacheOf(pods)
-			c.learner = &learner{}
-			c.learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/pods", RawQuery: query}})
+			c.learner = &writes.Learner{}
+			c.learner.Learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/pods", RawQuery: query}})
 			w := podWrite("a", "7", false)
-			if w.created = created; created {
+			if w.Created = created; created {
 				want = runs.created
 			}
-			owing(parent, l).wrote(klog.Background(), w)
+			owing(parent, l).Wrote(klog.Background(), w)
 			pods.listed, pods.resourceVersion = 2, "9"
 			l.reached(c, "")
 			require.Zero(t, l.open.Load(), query)
@@ -88,11 +89,11 @@ func TestAKeyWhoseWriteNoCacheHasShownRuns(t *testing.T) {
 // The cluster goes back to before a deletion that the cache has not shown: no event tells of that, either.
 func TestAKeyRunsWhenTheClusterHasGoneBackToBeforeItsDeletion(t *testing.T) {
 	ran := 0
-	l := newLedger(keys.New(false, -1, resourceOf), func(Key) { ran++ }, func(Key, status.Wait) {})
+	l := newLedger(keys.New(false, -1, writes.ResourceOf), func(Key) { ran++ }, func(Key, status.Wait) {})
 	pods := listing(l, &still{listed: 1, resourceVersion: "5", version: func(Key) (informer.Version, bool) {
 		return informer.Version{UID: "u", ResourceVersion: "4"}, true
 	}})
-	owing(parent, l).wrote(klog.Background(), podWrite("a", "7", true))
+	owing(parent, l).Wrote(klog.Background(), podWrite("a", "7", true))
 	pods.listed = 2
 	l.reached(l.caches[0], "")
 	require.Zero(t, l.open.Load())
@@ -104,7 +105,7 @@ func TestAKeyRunsWhenTheClusterHasGoneBackToBeforeItsDeletion(t *testing.T) {
 func TestAKeyRunsIfItsWriteWasUndoneBeforeTheAnswer(t *testing.T) {
 	for holds, want := range map[bool][]Key{false: {parent}, true: nil} {
 		var named []Key
-		l := newLedger(keys.New(false, -1, resourceOf), func(key Key) { named = append(named, key) },
+		l := newLedger(keys.New(false, -1, writes.ResourceOf), func(key Key) { named = append(named, key) },
 			func(Key, status.Wait) { t.Error("it is not parked") })
 		listing(l, &still{listed: 1, resourceVersion: "9", version: func(key Key) (informer.Version, bool) {
 			if key.Name == "b" {
@@ -112,15 +113,15 @@ func TestAKeyRunsIfItsWriteWasUndoneBeforeTheAnswer(t *testing.T) {
 			}
 			return informer.Version{UID: "u", ResourceVersion: "7"}, holds
 		}})
-		d, to := owing(parent, l), target{host: "server", resource: "pods"}
-		d.sends(to)
-		d.wrote(klog.Background(), podWrite("a", "7", false))
+		d, to := owing(parent, l), writes.Target{Host: "server", Resource: "pods"}
+		d.Sends(to)
+		d.Wrote(klog.Background(), podWrite("a", "7", false))
 		there := podWrite("b", "7", false)
-		there.uid = "there"
-		d.wrote(klog.Background(), there)
+		there.UID = "there"
+		d.Wrote(klog.Background(), there)
 		require.Empty(t, openDebts(l))
 		require.Empty(t, named)
-		d.answered(to)
+		d.Answered(to)
 		require.Equal(t, want, named)
 	}
 }
@@ -141,8 +142,8 @@ func TestHowLongADeletionMayTake(t *testing.T) {
 			return informer.Version{UID: "u", ResourceVersion: "1"}, test.held
 		}})
 		w := podWrite("a", test.version, true)
-		w.deleted, w.final = true, test.version != ""
-		owing(parent, l).wrote(klog.Background(), w)
+		w.Deleted, w.Final = true, test.version != ""
+		owing(parent, l).Wrote(klog.Background(), w)
 		require.Len(t, openDebts(l), 1, name)
 		d := openDebts(l)[0]
 		require.Equal(t, test.after, d.overdueAt().Sub(d.openedAt), name)
@@ -152,10 +153,10 @@ func TestHowLongADeletionMayTake(t *testing.T) {
 // A parked key goes on when the cache is fresh again, be it by a mere bookmark.
 func TestAKeyGoesOnWhenTheCacheIsFreshAgain(t *testing.T) {
 	var woken []Key
-	l := newLedger(keys.New(false, -1, resourceOf), func(Key) {},
+	l := newLedger(keys.New(false, -1, writes.ResourceOf), func(Key) {},
 		func(key Key, _ status.Wait) { woken = append(woken, key) })
 	pods := &doubtful{still: still{listed: 1}, err: informer.ErrStale}
-	l.cacheOf(pods).learner = &learner{}
+	l.cacheOf(pods).learner = &writes.Learner{}
 	require.False(t, (&Controller{ledger: l}).awaitCaches(parent, []string{parent.Namespace}))
 	require.True(t, l.park(parent))
 	l.reached(l.caches[0], "")
@@ -178,10 +179,10 @@ func TestWhatAParkedKeyWaitsForHasALimit(t *testing.T) {
 	l := newController(t, noting(&journal{}), Options{}).ledger
 	listing(l, &still{listed: 1})
 	for i := range maxDebtsShown + 2 {
-		owing(parent, l).wrote(klog.Background(), podWrite(fmt.Sprint(i), "7", false))
+		owing(parent, l).Wrote(klog.Background(), podWrite(fmt.Sprint(i), "7", false))
 	}
 	for range 2 {
-		owing(parent, l).sends(target{host: "server", resource: "pods"})
+		owing(parent, l).Sends(writes.Target{Host: "server", Resource: "pods"})
 	}
 	require.True(t, l.park(parent))
 	wait, _, _ := l.table.Free(parent, status.WaitParked)

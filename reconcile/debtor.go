@@ -2,27 +2,29 @@ package reconcile
 
 import (
 	"cmp"
+	"sync"
 	"time"
 
 	"k8s.io/klog/v2"
 
+	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // debtor is who has made a write: a key, or ManagerOptions.WhileLeading. The transport tells it what becomes of each
 // write, and it decides which caches must show that. A key waits for the caches of its controller. The caches that only
 // other controllers have note the write for the next leader: see handover.go. An informer's requests tell what the
-// informer selects, see scope.go; the answer to the write tells the rest. Where that is not enough the key waits all
-// the same.
+// informer selects, and the answer to the write tells the rest: see package internal/writes. Where that is not enough
+// the key waits all the same.
 type debtor struct {
 	owner  Key
 	ledger *ledger   // in which the key waits; nil: no key does
 	all    []*ledger // of the Manager
 }
 
-// targetOf reads the address of a write. If an informer of the Manager's controllers follows the resource, followed is
+// TargetOf reads the address of a write. If an informer of the Manager's controllers follows the resource, followed is
 // true and the target exact; otherwise the target is a guess that is good enough for logs.
-func (d debtor) targetOf(log klog.Logger, address string) (t target, followed bool) {
+func (d debtor) TargetOf(log klog.Logger, address string) (t writes.Target, followed bool) {
 	if d.ledger != nil {
 		if t, followed = d.ledger.targetOf(log, address); followed {
 			return t, true
@@ -33,16 +35,70 @@ func (d debtor) targetOf(log klog.Logger, address string) (t target, followed bo
 			return t, true
 		}
 	}
-	return guessTarget(address), false
+	return writes.GuessTarget(address), false
 }
 
-// sends says that a write is sent: the key waits until it is answered, even if the call that made it has returned.
-func (d debtor) sends(t target) {
-	for _, l := range d.all {
-		l.mu.Lock()
-		l.underWay[t]++
-		l.mu.Unlock()
+// follows reads the address of a write to a resource that an informer of the controller follows.
+func (l *ledger) follows(address string) (t writes.Target, followed bool) {
+	for c := range everyCache(l) {
+		if t, followed = c.learner.TargetOf(address); followed {
+			return t, true
+		}
 	}
+	if t = writes.GuessTarget(address); l.coming.knows(t) { // it may come back before the answer
+		return t, true
+	}
+	return writes.Target{}, false
+}
+
+// targetOf is follows for a key of the controller. What a user might expect to be tracked, and is not, is logged once.
+func (l *ledger) targetOf(log klog.Logger, address string) (t writes.Target, followed bool) {
+	if t, followed = l.follows(address); followed {
+		what := t.Resource + "/" + t.Subresource
+		if t.Untold() {
+			l.once.do(what, func() {
+				log.Info("Writes to this subresource are not waited for: "+
+					"the answers do not tell what has become of the object", "resource", what)
+			})
+		}
+		return t, true
+	}
+	requested := false
+	t = writes.GuessTarget(address)
+	for c := range everyCache(l) {
+		seen, _ := c.learner.Tracked()
+		requested = requested || seen
+		if host := c.learner.HostOf(t); host != "" {
+			l.once.do(t.Host+" "+t.Group+"/"+t.Resource, func() {
+				log.Info("Writes to this resource are not waited for, as the informer follows it at another server. "+
+					"If both names are of one server, use the same name in all clients",
+					"resource", t.Resource, "group", t.Group, "server", t.Host, "informer", c.Name(), "follows", host)
+			})
+		}
+	}
+	if !requested {
+		l.once.do("", func() {
+			log.Error(nil, "Writes are tracked, but no informer of this controller makes its requests through "+
+				"TrackWrites, so no write is waited for: make the informers' clients from what "+
+				"reconcile.ClientConfig returns, too")
+		})
+	}
+	return t, false
+}
+
+// onces are the names of what has been done once.
+type onces struct{ names sync.Map }
+
+// do calls fn unless it has been called under this name before.
+func (o *onces) do(name string, fn func()) {
+	if _, before := o.names.LoadOrStore(name, true); !before {
+		fn()
+	}
+}
+
+// Sends says that a write is sent: the key waits until it is answered, even if the call that made it has returned.
+func (d debtor) Sends(t writes.Target) {
+	d.count(t, 1)
 	l := d.ledger
 	if l == nil {
 		return
@@ -57,22 +113,28 @@ func (d debtor) sends(t target) {
 	l.relister.awaitAnswer(d.owner, a)
 }
 
-// answered ends what sends has begun. What the answer says has been recorded before.
-func (d debtor) answered(t target) {
+// Answered ends what Sends has begun. What the answer says has been recorded before.
+func (d debtor) Answered(t writes.Target) {
 	if l := d.ledger; l != nil {
 		l.mu.Lock()
 		l.open.Add(-1)
 		a := l.accounts[d.owner]
-		if a.underWay--; a.notAnswered {
+		a.underWay--
+		if a.notAnswered {
 			l.relister.scanNow()
 		}
 		keys := l.closeAccount(nil, d.owner, a)
 		l.mu.Unlock()
 		l.wakeUp(keys)
 	}
+	d.count(t, -1)
+}
+
+// count changes the number of writes to a target that are under way.
+func (d debtor) count(t writes.Target, by int) {
 	for _, l := range d.all {
 		l.mu.Lock()
-		if l.underWay[t]--; l.underWay[t] == 0 {
+		if l.underWay[t] += by; l.underWay[t] == 0 {
 			delete(l.underWay, t)
 		}
 		l.mu.Unlock()
@@ -102,12 +164,12 @@ func (d debtor) note(fn func(*cache)) {
 }
 
 // noteWrite records what a write that the cache may show leaves for the next leader. The ledger's mu is held.
-func (c *cache) noteWrite(w write) {
-	at := c.progress(c.placeOf(w.object))
-	if w.deleted && !w.final {
-		c.noteUnversioned(w.object.Namespace, at)
+func (c *cache) noteWrite(w writes.Write) {
+	at := c.progress(c.placeOf(w.Object))
+	if w.Deleted && !w.Final {
+		c.noteUnversioned(w.Object.Namespace, at)
 	} else {
-		c.noteWritten(w.object.Namespace, w.resourceVersion, at)
+		c.noteWritten(w.Object.Namespace, w.ResourceVersion, at)
 	}
 }
 
@@ -126,63 +188,66 @@ func (d debtor) leaves(c *cache, place string, note func()) bool {
 }
 
 // leave tells of a write to a resource of which a cache was given up: the next leader may follow it still.
-func (d debtor) leave(t target, what handoverEntry) {
+func (d debtor) leave(t writes.Target, what handoverEntry) {
 	for _, l := range d.all {
 		l.coming.wrote(t, what)
 	}
 }
 
-// wrote opens the debts of a write that a run of the key has made: one in each cache of the resource. Only an object
+// Wrote opens the debts of a write that a run of the key has made: one in each cache of the resource. Only an object
 // that is new, and not selected, has never been in a cache and is not about to be.
 //
 // A cache that does not select the object may have selected it a moment ago, and not show that yet. So the key waits
 // until the cache has come past the write: see [unexpectedAfter].
-func (d debtor) wrote(log klog.Logger, w write) {
-	if w.object.Name == "" || w.uid == "" || w.resourceVersion == "" && !w.deleted {
-		d.lostAnswer(log, w.target) // the answer does not tell what has been written
+func (d debtor) Wrote(log klog.Logger, w writes.Write) {
+	if w.Object.Name == "" || w.UID == "" || w.ResourceVersion == "" && !w.Deleted {
+		d.LostAnswer(log, w.Target) // the answer does not tell what has been written
 		return
 	}
 	// The last thing, so that a cache that is given up meanwhile has noted the write, or has left its resource behind.
-	defer d.leave(w.target, handoverEntry{ResourceVersion: w.resourceVersion, Relist: w.deleted && !w.final})
+	defer d.leave(w.Target, handoverEntry{ResourceVersion: w.ResourceVersion, Relist: w.Deleted && !w.Final})
 	d.note(func(c *cache) {
-		if s := c.learner.scopeOf(w.object.Namespace); s != nil && s.mayShow(w) {
+		if s := c.learner.ScopeOf(w.Object.Namespace); s != nil && s.MayShow(w) {
 			c.noteWrite(w)
 		}
 	})
-	l := d.ledger
+	l, kind := d.ledger, status.DebtChange
 	if l == nil {
 		return
 	}
+	if w.Deleted {
+		kind = status.DebtDeletion
+	}
 	for c := range everyCache(l) {
-		s := c.learner.scopeOf(w.object.Namespace)
-		if s == nil || !s.mayShow(w) || d.leaves(c, s.target.namespace, func() { c.noteWrite(w) }) {
+		s := c.learner.ScopeOf(w.Object.Namespace)
+		if s == nil || !s.MayShow(w) || d.leaves(c, s.Target.Namespace, func() { c.noteWrite(w) }) {
 			continue
 		}
-		l.owe(&debt{owner: d.owner, kind: w.debtKind(), object: object{c, w.object}, uid: w.uid,
-			resourceVersion: w.resourceVersion, final: w.final, mayStay: w.mayStay, unsure: w.unsure,
-			selective: !s.labels.Empty() || s.needsFields(),
-			outside:   !s.selects(w) || s.needsFields() && !w.created,
-			expected:  s.selects(w) && !s.needsFields()})
-		if s.needsFields() {
-			l.once.do(c.Name()+" "+s.fieldSelector, func() {
+		l.owe(&debt{owner: d.owner, kind: kind, object: object{c, w.Object}, uid: w.UID,
+			resourceVersion: w.ResourceVersion, final: w.Final, mayStay: w.MayStay, unsure: w.Unsure,
+			selective: s.Selective(),
+			outside:   !s.Selects(w) || s.NeedsFields() && !w.Created,
+			expected:  s.Selects(w) && !s.NeedsFields()})
+		if s.NeedsFields() {
+			l.once.do(c.Name()+" "+s.FieldSelector, func() {
 				log.Info("The answer to a write does not tell whether it matches the informer's field selector, "+
 					"so the key waits until the cache has passed the write's version, or has listed anew",
-					"resource", w.resource, "informer", c.Name(), "fieldSelector", s.fieldSelector)
+					"resource", w.Resource, "informer", c.Name(), "fieldSelector", s.FieldSelector)
 			})
 		}
 	}
 }
 
-// wroteUnversioned is told of a write that has changed an object to a version which the answer does not tell. No key
+// WroteUnversioned is told of a write that has changed an object to a version which the answer does not tell. No key
 // waits for it, and the next leader's caches list anew, unless this one has listed since, and they have come as far.
-func (d debtor) wroteUnversioned(t target) {
+func (d debtor) WroteUnversioned(t writes.Target) {
 	defer d.leave(t, handoverEntry{Relist: true})
 	debtor{all: d.all}.note(func(c *cache) { c.noteUnknown(t) })
 }
 
-// lostAnswer opens the debts of a write that may have happened or not, since its answer was lost. Only a list that
+// LostAnswer opens the debts of a write that may have happened or not, since its answer was lost. Only a list that
 // begins from now on can tell. The relister asks for one list, which all such debts of a partition share.
-func (d debtor) lostAnswer(log klog.Logger, t target) {
+func (d debtor) LostAnswer(log klog.Logger, t writes.Target) {
 	defer d.leave(t, handoverEntry{Relist: true})
 	d.note(func(c *cache) { c.noteUnknown(t) })
 	l := d.ledger
@@ -190,14 +255,14 @@ func (d debtor) lostAnswer(log klog.Logger, t target) {
 		return
 	}
 	for c := range everyCache(l) {
-		for _, namespace := range c.learner.mayHold(t) {
+		for _, namespace := range c.learner.MayHold(t) {
 			if d.leaves(c, namespace, func() { c.noteUnknown(t) }) {
 				continue
 			}
-			log.V(4).Info("It is unknown whether a write has happened", "informer", c.Name(), "resource", t.resource,
-				"namespace", t.namespace, "name", t.name)
+			log.V(4).Info("It is unknown whether a write has happened", "informer", c.Name(), "resource", t.Resource,
+				"namespace", t.Namespace, "name", t.Name)
 			l.owe(&debt{owner: d.owner, kind: status.DebtUnknown,
-				object: object{c, Key{Namespace: cmp.Or(t.namespace, namespace), Name: t.name}}})
+				object: object{c, Key{Namespace: cmp.Or(t.Namespace, namespace), Name: t.Name}}})
 		}
 	}
 }

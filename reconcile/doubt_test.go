@@ -18,6 +18,7 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
+	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
@@ -46,12 +47,12 @@ func TestTheRelisterSaysWhereKeysAreParked(t *testing.T) {
 			var lines []string
 			sink := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
 			stop := relisting(t, l, klog.NewContext(t.Context(), sink))
-			owing(parent, l).lostAnswer(klog.Background(), target{host: "server", resource: "pods",
-				namespace: "default"})
+			owing(parent, l).LostAnswer(klog.Background(), writes.Target{Host: "server", Resource: "pods",
+				Namespace: "default"})
 			synctest.Wait()
 			pods.listed = 2
 			l.reached(l.caches[0], namespace)
-			owing(parent, l).wrote(klog.Background(), podWrite("pod", "7", false))
+			owing(parent, l).Wrote(klog.Background(), podWrite("pod", "7", false))
 			time.Sleep(3 * doubtAfter)
 			synctest.Wait()
 			stop()
@@ -83,26 +84,26 @@ func said(l *ledger, d time.Duration) (lines []string) {
 // A server never answers, or answers late: the log says which key waits, and when that ends.
 func TestTheLogNamesEachKeyWhoseWriteIsNotAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLedger(keys.New(false, -1, resourceOf), func(Key) {}, func(Key, status.Wait) {})
+		l := newLedger(keys.New(false, -1, writes.ResourceOf), func(Key) {}, func(Key, status.Wait) {})
 		listing(l, &still{listed: 1})
 		one, two, running := Key{Name: "one"}, Key{Name: "two"}, Key{Name: "running"}
-		owing(one, l).sends(target{})
-		owing(running, l).sends(target{})
+		owing(one, l).Sends(writes.Target{})
+		owing(running, l).Sends(writes.Target{})
 		require.Empty(t, said(l, time.Hour), "no key is parked")
 		require.True(t, l.park(one))
-		owing(two, l).sends(target{})
+		owing(two, l).Sends(writes.Target{})
 		require.True(t, l.park(two))
 		require.Equal(t, []string{string(notAnswered) + " one"}, said(l, doubtAfter))
-		owing(one, l).sends(target{}) // by a goroutine of the last call
-		owing(one, l).answered(target{})
+		owing(one, l).Sends(writes.Target{}) // by a goroutine of the last call
+		owing(one, l).Answered(writes.Target{})
 		require.Equal(t, []string{string(notAnswered) + " two"}, said(l, time.Hour))
-		owing(one, l).answered(target{})
+		owing(one, l).Answered(writes.Target{})
 		require.Equal(t, []string{string(answered) + " one"}, said(l, time.Minute))
-		owing(two, l).answered(target{})
-		owing(two, l).sends(target{})
+		owing(two, l).Answered(writes.Target{})
+		owing(two, l).Sends(writes.Target{})
 		require.Equal(t, []string{string(answered) + " two"}, said(l, time.Hour))
-		owing(two, l).answered(target{})
-		owing(running, l).answered(target{})
+		owing(two, l).Answered(writes.Target{})
+		owing(running, l).Answered(writes.Target{})
 		require.Empty(t, said(l, time.Hour))
 		require.Empty(t, l.unanswered)
 		require.Empty(t, l.accounts)
@@ -112,13 +113,13 @@ func TestTheLogNamesEachKeyWhoseWriteIsNotAnswered(t *testing.T) {
 // A write of a parked key is not answered quickly: that is not worth a line.
 func TestAWriteThatIsAnsweredSoonIsNotLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLedger(keys.New(false, -1, resourceOf), func(Key) {}, func(Key, status.Wait) {})
+		l := newLedger(keys.New(false, -1, writes.ResourceOf), func(Key) {}, func(Key, status.Wait) {})
 		listing(l, &still{listed: 1})
 		for range 3 {
-			owing(parent, l).sends(target{})
+			owing(parent, l).Sends(writes.Target{})
 			require.True(t, l.park(parent))
 			require.Empty(t, said(l, doubtAfter-time.Second))
-			owing(parent, l).answered(target{})
+			owing(parent, l).Answered(writes.Target{})
 			require.Empty(t, said(l, time.Minute))
 		}
 	})
@@ -132,12 +133,12 @@ func (unreadable) Invalid(Key) error { return errors.New("cannot be taken") }
 // An object that the cache cannot take is the trouble of the key that wrote it: each is named, once.
 func TestTheLogNamesEachKeyWhoseObjectCannotBeTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLedger(keys.New(false, -1, resourceOf), func(Key) {}, func(Key, status.Wait) {})
+		l := newLedger(keys.New(false, -1, writes.ResourceOf), func(Key) {}, func(Key, status.Wait) {})
 		c := l.cacheOf(unreadable{&still{listed: 1}})
-		c.learner = &learner{}
-		c.learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/pods"}})
+		c.learner = &writes.Learner{}
+		c.learner.Learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/pods"}})
 		for _, name := range []string{"one", "two"} {
-			owing(Key{Name: "of " + name}, l).wrote(klog.Background(), podWrite(name, "1", false))
+			owing(Key{Name: "of " + name}, l).Wrote(klog.Background(), podWrite(name, "1", false))
 			require.Equal(t, []string{string(objectInvalid) + " of " + name + " " + name}, said(l, time.Hour))
 		}
 	})
@@ -147,9 +148,9 @@ func TestTheLogNamesEachKeyWhoseObjectCannotBeTaken(t *testing.T) {
 func TestATroubleIsLoggedOnceAlthoughTheScopeChanges(t *testing.T) {
 	for _, end := range []string{"before", "after"} { // the trouble ends before the change, or after it
 		synctest.Test(t, func(t *testing.T) {
-			l := newLedger(keys.New(false, -1, resourceOf), func(Key) {}, func(Key, status.Wait) {})
+			l := newLedger(keys.New(false, -1, writes.ResourceOf), func(Key) {}, func(Key, status.Wait) {})
 			pods := listing(l, &still{listed: 1})
-			owing(parent, l).wrote(klog.Background(), podWrite("a", "7", false))
+			owing(parent, l).Wrote(klog.Background(), podWrite("a", "7", false))
 			require.Equal(t, []string{string(cacheBehind) + " parent a"}, said(l, doubtAfter+time.Second))
 			if end == "before" {
 				pods.listed = 2
@@ -186,7 +187,9 @@ func TestARequestThatAGateHasKeptLeavesNoDebt(t *testing.T) {
 		_, err = transport.RoundTrip(req)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, 1, sent)
-		require.True(t, unsent(err))
+		var notSent interface{ NotSent() bool }
+		require.ErrorAs(t, err, &notSent)
+		require.True(t, notSent.NotSent())
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
@@ -424,7 +425,7 @@ func (d *Dynamic[N, T]) open(name N, m *member[T]) error {
 	if err := d.check(m.inf); err != nil {
 		return err
 	}
-	learner := &learner{byName: followsByName(m.inf)}
+	learner := &writes.Learner{ByName: followsByName(m.inf)}
 	m.caches = make(map[*ledger]*cache)
 	defer func() {
 		if !m.opened.Load() {
@@ -445,7 +446,7 @@ func (d *Dynamic[N, T]) open(name N, m *member[T]) error {
 		return informer.ErrStopped
 	}
 	var ctx context.Context
-	ctx, m.stop = context.WithCancel(withLearner(d.run, learner))
+	ctx, m.stop = context.WithCancel(writes.WithLearner(d.run, learner))
 	m.opened.Store(true)
 	d.group.Go("informer "+m.inf.Name(), func() {
 		if err := m.inf.Run(ctx); err != nil {

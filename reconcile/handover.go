@@ -11,6 +11,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/kube"
+	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
@@ -51,6 +52,11 @@ type handoverEntry struct {
 	Listed string `json:"listed,omitempty"`
 }
 
+// entryOf returns an entry about the scope of a request, with nothing else.
+func entryOf(t writes.Target) handoverEntry {
+	return handoverEntry{Host: t.Host, Group: t.Group, Resource: t.Resource, Namespace: t.Namespace}
+}
+
 // subject returns the entry with nothing but what it is about.
 func (l handoverEntry) subject() handoverEntry {
 	return handoverEntry{Host: l.Host, Group: l.Group, Resource: l.Resource, Namespace: l.Namespace,
@@ -73,9 +79,9 @@ func (l handoverEntry) merge(other handoverEntry) handoverEntry {
 	return l
 }
 
-func (l handoverEntry) concerns(s *scope) bool {
-	return l.Group == s.target.group && l.Resource == s.target.resource &&
-		(l.Namespace == s.target.namespace || l.Namespace == "" || s.target.namespace == "")
+func (l handoverEntry) concerns(s *writes.Scope) bool {
+	return l.Group == s.Target.Group && l.Resource == s.Target.Resource &&
+		(l.Namespace == s.Target.Namespace || l.Namespace == "" || s.Target.Namespace == "")
 }
 
 // steadyTime is how long a cache must have followed the server without a break to be trusted with what happened
@@ -217,7 +223,7 @@ func (m *Manager) withUnknownInformers(left []handoverEntry) []handoverEntry {
 	for _, c := range m.opts.Controllers {
 		for ca := range everyCache(c.ledger) {
 			known[ca.Name()] = true
-			if !ca.learner.hasScope() {
+			if len(ca.learner.Scopes()) == 0 {
 				named = append(named, handoverEntry{Informer: ca.Name(), Relist: true})
 			}
 		}
@@ -308,9 +314,8 @@ func (c *cache) handoverEntries(l *ledger) (all []handoverEntry) {
 // followedScopes returns an entry without versions for each scope that the informer lists and watches. If its requests
 // do not pass TrackWrites, only its name is known.
 func (c *cache) followedScopes() (all []handoverEntry) {
-	for _, s := range c.learner.allScopes() {
-		t := s.target
-		all = append(all, handoverEntry{Host: t.host, Group: t.group, Resource: t.resource, Namespace: t.namespace})
+	for _, s := range c.learner.Scopes() {
+		all = append(all, entryOf(s.Target))
 	}
 	if len(all) == 0 {
 		return []handoverEntry{{Informer: c.Name()}}
@@ -320,8 +325,8 @@ func (c *cache) followedScopes() (all []handoverEntry) {
 
 // mayShow reports whether a scope of the cache may show a write to the target. If the informer's requests do not pass
 // TrackWrites, it may show any.
-func (c *cache) mayShow(t target, scope string) bool {
-	return !c.learner.hasScope() || slices.Contains(c.learner.mayHold(t), scope)
+func (c *cache) mayShow(t writes.Target, scope string) bool {
+	return len(c.learner.Scopes()) == 0 || slices.Contains(c.learner.MayHold(t), scope)
 }
 
 // unsteady stands in for a missing handover: it returns an entry with Relist for each cache, or, if the Lease was
@@ -373,13 +378,13 @@ func (l *ledger) oweHandover(will *inheritance) <-chan struct{} {
 				owe(i, left.Namespace, false)
 			}
 		}
-		for _, s := range c.learner.allScopes() {
+		for _, s := range c.learner.Scopes() {
 			// The other process may know the server by another name. But if an entry has this name, only it counts.
 			sameHost := slices.ContainsFunc(all,
-				func(left handoverEntry) bool { return left.concerns(s) && left.Host == s.target.host })
+				func(left handoverEntry) bool { return left.concerns(s) && left.Host == s.Target.Host })
 			for i, left := range all {
-				if left.concerns(s) && !(sameHost && left.Host != s.target.host) {
-					owe(i, s.target.namespace, c.byName || s.labelSelector+s.fieldSelector != "")
+				if left.concerns(s) && !(sameHost && left.Host != s.Target.Host) {
+					owe(i, s.Target.Namespace, c.byName || s.LabelSelector+s.FieldSelector != "")
 				}
 			}
 		}

@@ -23,6 +23,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 )
@@ -94,8 +95,8 @@ func replicaOf(t *testing.T, l Elector, api informer.Client[*corev1.ConfigMapLis
 func TestTheNextLeaderWaitsForWhatTheLastOneWrote(t *testing.T) {
 	creates := func(ctx context.Context, api *mapAPI) {
 		child := api.Create(configMap("child"))
-		reportIn(ctx, newWrite(target{host: "server", resource: "configmaps"},
-			http.MethodPost, 201, metadata{ObjectMeta: child.ObjectMeta}))
+		reportIn(ctx, writes.NewWrite(writes.Target{Host: "server", Resource: "configmaps"},
+			http.MethodPost, 201, writes.Metadata{ObjectMeta: child.ObjectMeta}))
 	}
 	for name, test := range map[string]struct {
 		does  func(ctx context.Context, api *mapAPI) // what the leader does
@@ -175,15 +176,15 @@ func deletes(ctx context.Context, api *mapAPI) {
 	child := api.Objects()[0]
 	api.Hold()
 	api.Delete("default", "child")
-	reportIn(ctx, newWrite(target{host: "server", resource: "configmaps", name: "child"},
-		http.MethodDelete, 200, metadata{ObjectMeta: child.ObjectMeta}))
+	reportIn(ctx, writes.NewWrite(writes.Target{Host: "server", Resource: "configmaps", Name: "child"},
+		http.MethodDelete, 200, writes.Metadata{ObjectMeta: child.ObjectMeta}))
 }
 
 // loses leaves at once after a write whose answer was lost, before its cache has listed anew.
 func loses(ctx context.Context, api *mapAPI) {
 	api.Hold()
-	ctx.Value(runKey{}).(*run).debtor().lostAnswer(klog.FromContext(ctx), target{host: "server",
-		resource: "configmaps"})
+	ctx.Value(writes.WriterKey{}).(*writes.Writer).Debtor.LostAnswer(klog.FromContext(ctx),
+		writes.Target{Host: "server", Resource: "configmaps"})
 }
 
 // The log tells of a wait for what the last leader wrote if a cache was doubted, and of none that the end of the
@@ -253,8 +254,8 @@ func TestWordsOfSeveralServersAreKeptApart(t *testing.T) {
 	for i, host := range []string{"a", "b"} {
 		pods = append(pods, &still{resourceVersion: fmt.Sprint(10 * (i + 1)), listed: 1, begun: 1})
 		c := l.cacheOf(pods[i])
-		c.learner = &learner{}
-		c.learner.learn(&http.Request{URL: &url.URL{Host: host, Path: "/api/v1/pods"}})
+		c.learner = &writes.Learner{}
+		c.learner.Learn(&http.Request{URL: &url.URL{Host: host, Path: "/api/v1/pods"}})
 	}
 	var will *inheritance
 	inherit := func(left ...handoverEntry) <-chan struct{} {
@@ -282,15 +283,17 @@ func TestAnotherListWatchDoesNotMeanThatTheClusterHasGoneBack(t *testing.T) {
 		l := newController(t, noting(&journal{}), Options{}).ledger
 		pods := &rescoped{still: still{resourceVersion: "5", listed: 4, begun: 4}, rewinds: 1}
 		c := l.cacheOf(pods)
-		c.learner = &learner{}
+		c.learner = &writes.Learner{}
 		follow := func(path string) {
-			c.learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: path}})
-			pods.apart = path != "/api/v1/pods"
-			_, namespace, _ := collectionOf("server" + path)
+			c.learner.Learn(&http.Request{URL: &url.URL{Host: "server", Path: path}})
+			namespace := ""
+			if pods.apart = path != "/api/v1/pods"; pods.apart {
+				namespace = "default"
+			}
 			l.reached(c, namespace)
 		}
 		follow(from)
-		owing(parent, l).wrote(klog.Background(), podWrite("a", "7", false))
+		owing(parent, l).Wrote(klog.Background(), podWrite("a", "7", false))
 		pods.rewinds, pods.listed, pods.begun = 0, 0, 5 // the new one has begun its first list
 		follow(to)
 		require.Len(t, openDebts(l), 1, to)
@@ -324,10 +327,10 @@ func TestAWordOutlivesTheScope(t *testing.T) {
 	l := newController(t, noting(&journal{}), Options{}).ledger
 	pods := &still{resourceVersion: "5"}
 	c := l.cacheOf(pods)
-	c.learner = &learner{}
-	follow := func(path string) { c.learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: path}}) }
+	c.learner = &writes.Learner{}
+	follow := func(path string) { c.learner.Learn(&http.Request{URL: &url.URL{Host: "server", Path: path}}) }
 	follow("/api/v1/namespaces/default/pods")
-	owing(parent, l).wrote(klog.Background(), podWrite("a", "7", false))
+	owing(parent, l).Wrote(klog.Background(), podWrite("a", "7", false))
 	require.Equal(t, []handoverEntry{{Host: "server", Resource: "pods", Namespace: "default", ResourceVersion: "7"}},
 		l.handoverEntries())
 	follow("/api/v1/pods")
@@ -343,23 +346,23 @@ func TestAWordAboutTooManyNamespacesTellsThemNotApart(t *testing.T) {
 	for _, namespaces := range []int{500, 2000} { // and one of another resource
 		c := newController(t, noting(&journal{}), Options{})
 		for range 2 { // caches of pods and configmaps
-			c.ledger.cacheOf(&still{resourceVersion: "5"}).learner = &learner{}
+			c.ledger.cacheOf(&still{resourceVersion: "5"}).learner = &writes.Learner{}
 		}
 		write := func(cache int, namespace, resource string, resourceVersion int) {
 			path := fmt.Sprintf("/api/v1/namespaces/%s/%s", namespace, resource)
-			c.ledger.caches[cache].learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: path}})
+			c.ledger.caches[cache].learner.Learn(&http.Request{URL: &url.URL{Host: "server", Path: path}})
 			object := metav1.ObjectMeta{Namespace: namespace, Name: "a", UID: "u",
 				ResourceVersion: fmt.Sprint(resourceVersion)}
-			owing(parent, c.ledger).wrote(klog.Background(),
-				newWrite(target{host: "server", resource: resource, namespace: namespace}, http.MethodPost, 201,
-					metadata{ObjectMeta: object}))
+			to := writes.Target{Host: "server", Resource: resource, Namespace: namespace}
+			owing(parent, c.ledger).Wrote(klog.Background(),
+				writes.NewWrite(to, http.MethodPost, 201, writes.Metadata{ObjectMeta: object}))
 		}
 		write(1, "default", "configmaps", 7)
 		for i := range namespaces {
 			write(0, fmt.Sprintf("team-%d", i), "pods", 1000+i*7%namespaces) // the last is not the latest
 		}
-		owing(parent, c.ledger).lostAnswer(klog.Background(), target{host: "server", resource: "pods",
-			namespace: "team-3"})
+		owing(parent, c.ledger).LostAnswer(klog.Background(), writes.Target{Host: "server", Resource: "pods",
+			Namespace: "team-3"})
 		word := (&Manager{opts: ManagerOptions{Controllers: []*Controller{c}}}).handoverText(nil)
 		require.LessOrEqual(t, len(word), maxHandoverBytes)
 		var left []handoverEntry
@@ -384,12 +387,12 @@ func TestAWordSurvivesALeaderThatWritesNothing(t *testing.T) {
 				l := &lease{free: make(chan struct{}, 1)}
 				l.free <- struct{}{}
 				ahead, second, behind := newMapAPI(), newMapAPI(), newMapAPI()
-				writes := make(chan struct{})
+				begins := make(chan struct{})
 				one := replica(t, l, ahead, func(ctx context.Context, _ *cachedMaps) {
-					<-writes
+					<-begins
 					child := ahead.Create(configMap("child"))
-					w := newWrite(target{host: "server", resource: "configmaps"}, http.MethodPost, 201,
-						metadata{ObjectMeta: child.ObjectMeta})
+					w := writes.NewWrite(writes.Target{Host: "server", Resource: "configmaps"}, http.MethodPost, 201,
+						writes.Metadata{ObjectMeta: child.ObjectMeta})
 					reportIn(ctx, w)
 				})
 				synctest.Wait()
@@ -408,7 +411,7 @@ func TestAWordSurvivesALeaderThatWritesNothing(t *testing.T) {
 					second.Hold()
 				}
 				second.Create(configMap("child"))
-				close(writes)
+				close(begins)
 				synctest.Wait()
 				require.NoError(t, one())
 				synctest.Wait()
@@ -565,15 +568,16 @@ func TestWhatWroteAndDeletedTellIsHandedOver(t *testing.T) {
 func TestAWordForgetsWhatTheClusterHasGoneBackFrom(t *testing.T) {
 	l := newController(t, noting(&journal{}), Options{}).ledger
 	pods := listing(l, &still{resourceVersion: "5"})
-	owing(parent, l).wrote(klog.Background(), podWrite("a", "7", false))
-	owing(parent, l).lostAnswer(klog.Background(), target{host: "server", resource: "pods", namespace: "default"})
+	owing(parent, l).Wrote(klog.Background(), podWrite("a", "7", false))
+	owing(parent, l).LostAnswer(klog.Background(),
+		writes.Target{Host: "server", Resource: "pods", Namespace: "default"})
 	pods.listed, pods.resourceVersion = pods.listed+1, "8"
 	l.reached(l.caches[0], "")
 	require.Equal(t, []handoverEntry{{Host: "server", Resource: "pods", ResourceVersion: "7", Listed: "8"}},
 		l.handoverEntries())
 	pods.listed, pods.resourceVersion = pods.listed+1, "3"
 	require.Empty(t, l.handoverEntries())
-	owing(parent, l).wrote(klog.Background(), podWrite("a", "6", false))
+	owing(parent, l).Wrote(klog.Background(), podWrite("a", "6", false))
 	require.Equal(t, []handoverEntry{{Host: "server", Resource: "pods", ResourceVersion: "6"}}, l.handoverEntries())
 }
 
@@ -626,14 +630,15 @@ func TestAListCoversWhatHasNoVersion(t *testing.T) {
 				l := newController(t, noting(&journal{}), Options{}).ledger
 				pods := newApart()
 				c := l.cacheOf(pods)
-				c.learner = &learner{}
+				c.learner = &writes.Learner{}
 				follow := func(paths []string) {
 					for _, path := range paths {
-						c.learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: path}})
+						c.learner.Learn(&http.Request{URL: &url.URL{Host: "server", Path: path}})
 					}
 				}
 				follow(test.before)
-				owing(parent, l).wroteUnversioned(target{host: "server", resource: "pods", namespace: "a", name: "p"})
+				owing(parent, l).WroteUnversioned(
+					writes.Target{Host: "server", Resource: "pods", Namespace: "a", Name: "p"})
 				follow(test.after)
 				pods.gone = test.gone
 				ask := func(want []handoverEntry) {
@@ -662,10 +667,10 @@ func TestNoListCoversWhatHasNoVersionOfManySingleObjects(t *testing.T) {
 	l := newController(t, noting(&journal{}), Options{}).ledger
 	secrets := newApart()
 	c := l.cacheOf(secrets)
-	c.byName, c.learner = true, &learner{byName: true}
-	c.learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/namespaces/a/secrets"}})
-	debtor{all: l.all}.lostAnswer(klog.Background(),
-		target{host: "server", resource: "secrets", namespace: "a", name: "s"})
+	c.byName, c.learner = true, &writes.Learner{ByName: true}
+	c.learner.Learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/namespaces/a/secrets"}})
+	debtor{all: l.all}.LostAnswer(klog.Background(),
+		writes.Target{Host: "server", Resource: "secrets", Namespace: "a", Name: "s"})
 	secrets.list(l, "", "10")
 	require.Equal(t, []handoverEntry{{Host: "server", Resource: "secrets", Relist: true}}, l.handoverEntries())
 }
@@ -762,7 +767,7 @@ func TestALongListForAHandoverIsAskedForOnce(t *testing.T) {
 // TestAnInformerOfAnotherName may be the one that a word is about: those that are known by name only list anew.
 func TestAnInformerOfAnotherName(t *testing.T) {
 	c := newController(t, noting(&journal{}), Options{})
-	c.ledger.cacheOf(&still{}).learner = &learner{}
+	c.ledger.cacheOf(&still{}).learner = &writes.Learner{}
 	m := &Manager{opts: ManagerOptions{Controllers: []*Controller{c}}}
 	known := []handoverEntry{{Informer: "still", ResourceVersion: "7"}}
 	require.Equal(t, known, m.withUnknownInformers(known))
@@ -907,20 +912,9 @@ func TestAHandoverOfACacheOfNames(t *testing.T) {
 func TestAHandoverOfWhatNothingNamesAnyMore(t *testing.T) {
 	l := newController(t, noting(&journal{}), Options{}).ledger
 	c := l.cacheOf(&rescoped{apart: true})
-	c.byName, c.learner = true, &learner{byName: true}
-	c.learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/namespaces/default/secrets"}})
+	c.byName, c.learner = true, &writes.Learner{ByName: true}
+	c.learner.Learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/namespaces/default/secrets"}})
 	c.written[metav1.NamespaceAll] = mark{resourceVersion: "7"}
 	require.Len(t, l.handoverEntries(), 1)
 	require.Equal(t, "7", l.handoverEntries()[0].ResourceVersion)
-}
-
-// Of an informer that follows single objects the other terms of the field selector are learned.
-func TestTheSelectorOfAnInformerOfNamesIsLearned(t *testing.T) {
-	l := &learner{byName: true}
-	l.learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/namespaces/shop/secrets",
-		RawQuery: "fieldSelector=" + url.QueryEscape("metadata.name=tls,type=Opaque")}})
-	s := l.scopeOf("shop")
-	require.Equal(t, "type=Opaque", s.fieldSelector)
-	require.True(t, s.needsFields())
-	require.True(t, s.admitsName(Key{Namespace: "blog", Name: "other"}))
 }

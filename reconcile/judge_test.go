@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -31,6 +32,7 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/leaderelection"
 	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
+	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
 )
 
 // bench is a controller whose caches see nothing, and a run of it that makes requests.
@@ -67,9 +69,9 @@ func (b *bench) follow(s *still, url string) *still {
 	b.t.Helper()
 	c := b.ledger.cacheOf(s)
 	if c.learner == nil {
-		c.learner = &learner{}
+		c.learner = &writes.Learner{}
 	}
-	req, err := http.NewRequestWithContext(withLearner(b.t.Context(), c.learner), http.MethodGet, url, nil)
+	req, err := http.NewRequestWithContext(writes.WithLearner(b.t.Context(), c.learner), http.MethodGet, url, nil)
 	require.NoError(b.t, err)
 	_, err = TrackWrites(answering{code: 200, object: &corev1.PodList{}}).RoundTrip(req)
 	require.NoError(b.t, err)
@@ -493,6 +495,9 @@ func anyCBOR(t *testing.T, text string) []byte {
 	return body
 }
 
+// maxBody is how long a body may be that the transport looks into.
+const maxBody = 64 << 10
+
 // dryOf is the body of a dry deletion that has so many bytes.
 func dryOf(length int) []byte {
 	body := []byte(`{"dryRun":["All"],"x":""}`)
@@ -575,8 +580,8 @@ func TestADryRunIsKnownWhereverItIsSaid(t *testing.T) {
 		"none, in CBOR":                 {"DELETE", "", "application/cbor", anyCBOR(t, `{"dryRun":[],"x":"All"}`), 1},
 		"not said, in CBOR":             {"DELETE", "", "application/cbor", anyCBOR(t, `{"x":"All"}`), 1},
 		"what cannot be decoded":        {"DELETE", "", "application/json", []byte(`{"dryRun":["All",5]}`), 1},
-		"as long as is looked at":       {"DELETE", "", "application/json", dryOf(maxOptions), 0},
-		"longer by a byte":              {"DELETE", "", "application/json", dryOf(maxOptions + 1), 1},
+		"as long as is looked at":       {"DELETE", "", "application/json", dryOf(maxBody), 0},
+		"longer by a byte":              {"DELETE", "", "application/json", dryOf(maxBody + 1), 1},
 		"an encoding that is not known": {"DELETE", "", "application/yaml", []byte(`dryRun: [All]`), 1},
 		"too much to be looked at":      {"DELETE", "", "application/json", encodeJSON(t, &padded), 1},
 	} {
@@ -613,7 +618,7 @@ func TestADryRunIsKnownWhereverItIsSaid(t *testing.T) {
 	}
 	t.Run("a body that breaks", func(t *testing.T) {
 		b := newBench(t, "https://server/api/v1/pods")
-		broken := io.MultiReader(bytes.NewReader([]byte(`{"dryRun":["All"],`)), failingReader{errors.New("broken")})
+		broken := io.MultiReader(bytes.NewReader([]byte(`{"dryRun":["All"],`)), iotest.ErrReader(errors.New("broken")))
 		var sent error
 		next := transport(func(got *http.Request) (*http.Response, error) {
 			_, sent = io.ReadAll(got.Body)
@@ -787,9 +792,9 @@ func TestWhatIsNotTrackedIsSaidOnce(t *testing.T) {
 	following := func(selector string) *ledger {
 		l := newController(t, noting(&journal{}), Options{}).ledger
 		c := l.cacheOf(&still{})
-		c.learner = &learner{}
+		c.learner = &writes.Learner{}
 		at := &url.URL{Host: "server", Path: "/api/v1/pods", RawQuery: url.Values{"fieldSelector": {selector}}.Encode()}
-		c.learner.learn(&http.Request{URL: at})
+		c.learner.Learn(&http.Request{URL: at})
 		return l
 	}
 	l := following("")
@@ -811,12 +816,12 @@ func TestWhatIsNotTrackedIsSaidOnce(t *testing.T) {
 
 	lines = nil
 	for range 2 {
-		owing(parent, following("metadata.name=a,metadata.namespace=default")).wrote(log, podWrite("a", "7", false))
+		owing(parent, following("metadata.name=a,metadata.namespace=default")).Wrote(log, podWrite("a", "7", false))
 	}
 	require.Empty(t, lines)
 	l = following("spec.nodeName=n")
 	for range 2 {
-		owing(parent, l).wrote(log, podWrite("a", "7", false))
+		owing(parent, l).Wrote(log, podWrite("a", "7", false))
 	}
 	require.Len(t, lines, 1)
 	require.Contains(t, lines[0], "spec.nodeName=n")

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 )
@@ -94,7 +95,7 @@ func TestTheHandoverHasWhatEachKindOfWriteLeaves(t *testing.T) {
 			for who, from := range map[string]func(b *bench) context.Context{
 				"a call": func(b *bench) context.Context { return b.ctx },
 				"while leading": func(b *bench) context.Context {
-					return leading{[]*ledger{b.ledger}}.context(t.Context())
+					return withWriter(t.Context(), []*ledger{b.ledger})
 				},
 			} {
 				b := newBench(t)
@@ -200,7 +201,7 @@ func TestAWriteThatIsUnderWayConcernsTheCachesOfItsResource(t *testing.T) {
 	for _, path := range []string{"pods", "secrets", "namespaces/a/pods", "namespaces/b/pods"} {
 		b.follow(&still{resourceVersion: path}, "https://server/api/v1/"+path) // each is a cache of its own
 	}
-	b.ledger.cacheOf(&still{}).learner = &learner{} // whose requests do not pass TrackWrites
+	b.ledger.cacheOf(&still{}).learner = &writes.Learner{} // whose requests do not pass TrackWrites
 	pods := func(namespace string) handoverEntry {
 		return handoverEntry{Host: "server", Resource: "pods", Namespace: namespace, Relist: true}
 	}
@@ -212,14 +213,14 @@ func TestAWriteThatIsUnderWayConcernsTheCachesOfItsResource(t *testing.T) {
 		}))
 	require.Empty(t, b.ledger.handoverEntries(), "it has not happened")
 
-	to := target{host: "server", resource: "secrets", namespace: "a", name: "s"}
+	to := writes.Target{Host: "server", Resource: "secrets", Namespace: "a", Name: "s"}
 	for range 2 {
-		owing(b.key(), b.ledger).sends(to)
+		owing(b.key(), b.ledger).Sends(to)
 	}
-	owing(b.key(), b.ledger).answered(to)
+	owing(b.key(), b.ledger).Answered(to)
 	require.Contains(t, b.ledger.handoverEntries(), handoverEntry{Host: "server", Resource: "secrets", Relist: true},
 		"one of two is still under way")
-	owing(b.key(), b.ledger).answered(to)
+	owing(b.key(), b.ledger).Answered(to)
 	require.Empty(t, b.ledger.handoverEntries())
 	require.Empty(t, b.ledger.underWay)
 }

@@ -1,18 +1,17 @@
 package reconcile
 
 import (
-	"hash/maphash"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/time/rate"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/thermostat-go/thermostat/internal/kube"
 	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
+	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
@@ -31,8 +30,7 @@ type ledger struct {
 	unparked func(Key, status.Wait) // the same for a key that was parked, and how long it was; called without mu
 	caches   []*cache               // of the sources that stay
 	relister *relister
-	seed     maphash.Seed  // of the hashes by which states are compared
-	bodies   *rate.Limiter // of the bytes of writes that are read for their paths
+	paths    *writes.Paths // of writes; nil if no run is remembered
 	all      []*ledger     // of the Manager
 
 	// Safe without a lock.
@@ -48,7 +46,7 @@ type ledger struct {
 	// unanswered are the parked keys that have a write under way, or had when the relister last looked.
 	unanswered []wokenKey
 	// underWay counts the writes of the whole Manager that have been sent and not been answered, by their targets.
-	underWay map[target]int
+	underWay map[writes.Target]int
 }
 
 // account is what one key waits for. The ledger's mu guards it.
@@ -66,12 +64,14 @@ type account struct {
 
 func newLedger(table *keys.Table, enqueue func(Key), unparked func(Key, status.Wait)) *ledger {
 	l := &ledger{
-		table: table, enqueue: enqueue, unparked: unparked, seed: maphash.MakeSeed(),
-		bodies:   rate.NewLimiter(bodyRate, bodyBurst),
-		accounts: make(map[Key]*account), objects: make(map[object][]*debt), underWay: make(map[target]int),
+		table: table, enqueue: enqueue, unparked: unparked,
+		accounts: make(map[Key]*account), objects: make(map[object][]*debt), underWay: make(map[writes.Target]int),
 	}
 	l.relister = &relister{ledger: l, rescan: make(chan struct{}, 1)}
 	l.all = []*ledger{l}
+	if table.Remembers() {
+		l.paths = writes.NewPaths(func(t writes.Target) []any { return statesOf(l, t) })
+	}
 	return l
 }
 
@@ -93,6 +93,19 @@ func (l *ledger) find(inf Informer) *cache {
 		}
 	}
 	return nil
+}
+
+// statesOf returns the states in which the caches of a resource have an object.
+func statesOf(l *ledger, t writes.Target) (states []any) {
+	for c := range everyCache(l) {
+		if len(c.learner.MayHold(t)) == 0 {
+			continue
+		}
+		if o, ok := c.object(Key{Namespace: t.Namespace, Name: t.Name}); ok {
+			states = append(states, o)
+		}
+	}
+	return states
 }
 
 // owe opens a debt, unless it is settled already.
@@ -309,7 +322,8 @@ func (l *ledger) pay(keys []wokenKey, d *debt, at progress) []wokenKey {
 	a.mustRun = a.mustRun || d.undone(at)
 	if d.byObject() {
 		others := slices.DeleteFunc(l.objects[d.object], func(other *debt) bool { return other == d })
-		if l.objects[d.object] = others; len(others) == 0 {
+		l.objects[d.object] = others
+		if len(others) == 0 {
 			delete(l.objects, d.object)
 		}
 	}

@@ -26,6 +26,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/kube"
+	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 	"github.com/thermostat-go/thermostat/workqueue"
 )
@@ -45,8 +46,9 @@ func (l learning) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Int
 }
 
 func (learning) learn(ctx context.Context) {
-	if l, ok := ctx.Value(learnerKey{}).(*learner); ok {
-		l.learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/configmaps"}})
+	req := (&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/configmaps"}}).WithContext(ctx)
+	if _, err := TrackWrites(answering{code: 200}).RoundTrip(req); err != nil {
+		panic(err)
 	}
 }
 
@@ -114,13 +116,13 @@ func newFamily(t *testing.T, tracked bool) *family {
 		has := children.Len() > 0
 		switch {
 		case f.neverHappens.Load():
-			ctx.Value(runKey{}).(*run).debtor().lostAnswer(klog.FromContext(ctx),
-				target{host: "server", resource: "configmaps", namespace: "default"})
+			ctx.Value(writes.WriterKey{}).(*writes.Writer).Debtor.LostAnswer(klog.FromContext(ctx),
+				writes.Target{Host: "server", Resource: "configmaps", Namespace: "default"})
 		case !has && !f.unwanted.Load() || f.always.Load():
 			child := f.api.Create(configMap(fmt.Sprintf("child-%d", f.created.Add(1))))
 			if f.answerLost.Load() {
-				ctx.Value(runKey{}).(*run).debtor().lostAnswer(klog.FromContext(ctx),
-					target{host: "server", resource: "configmaps", namespace: "default"})
+				ctx.Value(writes.WriterKey{}).(*writes.Writer).Debtor.LostAnswer(klog.FromContext(ctx),
+					writes.Target{Host: "server", Resource: "configmaps", Namespace: "default"})
 				break
 			}
 			f.wrote(ctx, child, false)
@@ -142,11 +144,11 @@ func newFamily(t *testing.T, tracked bool) *family {
 func (f *family) wrote(ctx context.Context, m *corev1.ConfigMap, deleted bool) {
 	if f.tracked {
 		method, status := http.MethodPost, 201
-		to := target{host: "server", resource: "configmaps"}
+		to := writes.Target{Host: "server", Resource: "configmaps"}
 		if deleted {
-			method, status, to.name = http.MethodDelete, 200, m.Name
+			method, status, to.Name = http.MethodDelete, 200, m.Name
 		}
-		reportIn(ctx, newWrite(to, method, status, metadata{ObjectMeta: m.ObjectMeta}))
+		reportIn(ctx, writes.NewWrite(to, method, status, writes.Metadata{ObjectMeta: m.ObjectMeta}))
 	}
 }
 
@@ -377,20 +379,20 @@ func lookIn(t *testing.T, l *ledger, after time.Duration) {
 func owing(owner Key, l *ledger) debtor { return debtor{owner, l, l.all} }
 
 // reportIn reports a write to the run of ctx, as TrackWrites does.
-func reportIn(ctx context.Context, w write) {
+func reportIn(ctx context.Context, w writes.Write) {
 	r := ctx.Value(runKey{}).(*run)
-	r.Wrote(w.uid, w.resourceVersion, w.deleted)
-	r.debtor().wrote(klog.FromContext(ctx), w)
+	r.Wrote(w.UID, w.ResourceVersion, w.Deleted)
+	ctx.Value(writes.WriterKey{}).(*writes.Writer).Debtor.Wrote(klog.FromContext(ctx), w)
 }
 
 // podWrite is a write of the pod default/NAME, whose UID is u.
-func podWrite(name, resourceVersion string, deleted bool) write {
-	o := metadata{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "u",
+func podWrite(name, resourceVersion string, deleted bool) writes.Write {
+	o := writes.Metadata{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "u",
 		ResourceVersion: resourceVersion}}
 	if deleted {
-		return newWrite(target{host: "server", resource: "pods", name: name}, http.MethodDelete, 200, o)
+		return writes.NewWrite(writes.Target{Host: "server", Resource: "pods", Name: name}, http.MethodDelete, 200, o)
 	}
-	return newWrite(target{host: "server", resource: "pods"}, http.MethodPost, 201, o)
+	return writes.NewWrite(writes.Target{Host: "server", Resource: "pods"}, http.MethodPost, 201, o)
 }
 
 // TestACacheThatIsBehindListsOnce has written much that the cache does not show.
@@ -399,7 +401,7 @@ func TestACacheThatIsBehindListsOnce(t *testing.T) {
 		l := newController(t, noting(&journal{}), Options{}).ledger
 		pods := listing(l, &still{listed: 4})
 		for i := range 500 {
-			owing(parent, l).wrote(klog.Background(), podWrite(fmt.Sprint("pod-", i), "100", false))
+			owing(parent, l).Wrote(klog.Background(), podWrite(fmt.Sprint("pod-", i), "100", false))
 		}
 		require.True(t, l.park(parent))
 		lookIn(t, l, doubtAfter-1)
@@ -429,14 +431,14 @@ func TestAWriteThatNoEventTellsOfIsListedForSoon(t *testing.T) {
 		l := newController(t, noting(&journal{}), Options{}).ledger
 		pods := &still{listed: 4, resourceVersion: "50"}
 		c := l.cacheOf(pods)
-		c.learner = &learner{}
-		c.learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/pods",
+		c.learner = &writes.Learner{}
+		c.learner.Learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/pods",
 			RawQuery: "labelSelector=app%3Dx"}})
-		owing(parent, l).wrote(klog.Background(), podWrite("new", "99", false))
+		owing(parent, l).Wrote(klog.Background(), podWrite("new", "99", false))
 		require.Zero(t, l.open.Load(), "a new object that is not selected has never been in the cache")
 		changed := podWrite("old", "100", false)
-		changed.created = false
-		owing(parent, l).wrote(klog.Background(), changed)
+		changed.Created = false
+		owing(parent, l).Wrote(klog.Background(), changed)
 		require.True(t, l.park(parent))
 		lookIn(t, l, unexpectedAfter-1)
 		require.Zero(t, pods.relists)
@@ -454,7 +456,7 @@ func TestTheRelisterGoesOnInTheNextTenure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newController(t, noting(&journal{}), Options{}).ledger
 		pods := listing(l, &still{})
-		owing(parent, l).wrote(klog.Background(), podWrite("a", "7", false))
+		owing(parent, l).Wrote(klog.Background(), podWrite("a", "7", false))
 		for tenure := range 2 {
 			stop := relisting(t, l, t.Context())
 			time.Sleep(doubtAfter - time.Second)
@@ -499,7 +501,8 @@ func TestAListThatDoesNotComeKeepsTheKeyParked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newController(t, noting(&journal{}), Options{}).ledger
 		pods := listing(l, &still{listed: 1})
-		owing(parent, l).lostAnswer(klog.Background(), target{host: "server", resource: "pods", namespace: "default"})
+		owing(parent, l).LostAnswer(klog.Background(),
+			writes.Target{Host: "server", Resource: "pods", Namespace: "default"})
 		require.Zero(t, pods.relists, "the relister asks for it, and nobody else")
 		for range 5 {
 			require.True(t, l.park(parent))
@@ -646,15 +649,6 @@ func TestAWriteThatCannotBeWaitedForIsAnError(t *testing.T) {
 	})
 }
 
-// An informer asks for the server's version by a list of any one object.
-func TestAListOfOneObjectTeachesNothing(t *testing.T) {
-	var l learner
-	for _, query := range []string{"labelSelector=app%3Dx&watch=1", "limit=1"} {
-		l.learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/pods", RawQuery: query}})
-	}
-	require.Equal(t, "app=x", l.scopeOf("default").labelSelector)
-}
-
 // TestADeletionIsNotSeenBeforeTheCreation deletes what the same run has created, and what the cache has seen neither
 // of.
 func TestADeletionIsNotSeenBeforeTheCreation(t *testing.T) {
@@ -662,8 +656,8 @@ func TestADeletionIsNotSeenBeforeTheCreation(t *testing.T) {
 		l := newController(t, noting(&journal{}), Options{}).ledger
 		var there informer.Version
 		pods := listing(l, &still{version: func(Key) (informer.Version, bool) { return there, there.UID != "" }})
-		owing(parent, l).wrote(klog.Background(), podWrite("a", "7", false))
-		owing(parent, l).wrote(klog.Background(), podWrite("a", "", true))
+		owing(parent, l).Wrote(klog.Background(), podWrite("a", "7", false))
+		owing(parent, l).Wrote(klog.Background(), podWrite("a", "", true))
 		require.EqualValues(t, 2, l.open.Load())
 		key := Key{Namespace: "default", Name: "a"}
 		there, pods.resourceVersion = informer.Version{UID: "u", ResourceVersion: "7"}, "7"
@@ -750,8 +744,8 @@ func TestAfterAQuietTimeTroubleIsTheFirstAgain(t *testing.T) {
 		pods := listing(l, &still{listed: 1})
 		c := l.caches[0]
 		lose := func() (pause time.Duration) {
-			owing(parent, l).lostAnswer(klog.Background(), target{host: "server", resource: "pods",
-				namespace: "default"})
+			owing(parent, l).LostAnswer(klog.Background(), writes.Target{Host: "server", Resource: "pods",
+				Namespace: "default"})
 			before := pods.relists
 			l.relister.scan()
 			require.Equal(t, before+1, pods.relists)
@@ -856,7 +850,7 @@ func TestADeletionOfWhatTheCacheHasNotSeen(t *testing.T) {
 				if test.before != nil {
 					test.before(l, c, pods)
 				}
-				owing(parent, l).wrote(klog.Background(), podWrite("a", test.answer, true))
+				owing(parent, l).Wrote(klog.Background(), podWrite("a", test.answer, true))
 				if test.proof != nil {
 					require.True(t, l.park(parent), "the cache may be older than the object")
 					test.proof(l, c, pods)
@@ -883,7 +877,7 @@ func TestADeletionBesideAnotherObjectOfThatName(t *testing.T) {
 		listing(l, &still{resourceVersion: "5", version: func(Key) (informer.Version, bool) {
 			return informer.Version{UID: "namesake", ResourceVersion: held}, true
 		}})
-		owing(parent, l).wrote(klog.Background(), podWrite("a", "7", true))
+		owing(parent, l).Wrote(klog.Background(), podWrite("a", "7", true))
 		require.Equal(t, !settled, l.park(parent))
 	}
 }
@@ -894,7 +888,7 @@ func TestVersionsThatAreNoNumbers(t *testing.T) {
 	pods := listing(l, &still{listed: 3, resourceVersion: "v-a"})
 	c := l.caches[0]
 	for _, name := range []string{"b", "b2", "c"} {
-		owing(Key{Name: name}, l).wrote(klog.Background(), podWrite(name, "v-"+name[:1], false))
+		owing(Key{Name: name}, l).Wrote(klog.Background(), podWrite(name, "v-"+name[:1], false))
 	}
 	require.EqualValues(t, 3, l.open.Load())
 	pods.resourceVersion = "v-b"
@@ -914,7 +908,7 @@ func TestVersionsThatAreNoNumbers(t *testing.T) {
 func TestMarksDoNotGrowWithTheNamespaces(t *testing.T) {
 	l := newController(t, noting(&journal{}), Options{}).ledger
 	c := l.cacheOf(&still{resourceVersion: "7"})
-	c.learner = &learner{}
+	c.learner = &writes.Learner{}
 	for i := range 100 {
 		pod := object{c, Key{Namespace: fmt.Sprint("namespace-", i), Name: "a"}}
 		l.owe(&debt{owner: parent, kind: status.DebtChange, object: pod, uid: "u", resourceVersion: fmt.Sprint(8 + i)})
@@ -941,14 +935,14 @@ func TestTheBooksAreInOrder(t *testing.T) {
 						version = "no-" + version
 					}
 					w := podWrite(fmt.Sprint("pod-", random.IntN(20)), version, random.IntN(4) == 0)
-					owing(Key{Name: fmt.Sprint(random.IntN(5))}, l).wrote(klog.Background(), w)
+					owing(Key{Name: fmt.Sprint(random.IntN(5))}, l).Wrote(klog.Background(), w)
 				case 2:
 					at += random.IntN(20)
 					pods.resourceVersion = fmt.Sprint(at)
 					l.reached(c, "")
 				case 3:
-					somewhere := target{host: "server", resource: "pods", namespace: "default"}
-					owing(Key{Name: fmt.Sprint(random.IntN(5))}, l).lostAnswer(klog.Background(), somewhere)
+					somewhere := writes.Target{Host: "server", Resource: "pods", Namespace: "default"}
+					owing(Key{Name: fmt.Sprint(random.IntN(5))}, l).LostAnswer(klog.Background(), somewhere)
 				default:
 					if random.IntN(5) == 0 {
 						pods.listed++
@@ -981,10 +975,10 @@ func TestDebtsChangeTheirPlacesWithTheScope(t *testing.T) {
 	c := l.caches[0]
 	for i, namespace := range []string{"one", "two", "one", ""} {
 		w := podWrite(fmt.Sprint("pod-", i), fmt.Sprint(7+i), false)
-		w.object.Namespace = namespace
-		owing(parent, l).wrote(klog.Background(), w)
+		w.Object.Namespace = namespace
+		owing(parent, l).Wrote(klog.Background(), w)
 	}
-	owing(parent, l).lostAnswer(klog.Background(), target{host: "server", resource: "pods", namespace: "two"})
+	owing(parent, l).LostAnswer(klog.Background(), writes.Target{Host: "server", Resource: "pods", Namespace: "two"})
 	places := func() (names []string) {
 		requireInOrder(t, l)
 		return slices.Sorted(maps.Keys(c.partitions))
@@ -1083,7 +1077,7 @@ func TestAnEventBetweenTheLookAtTheCacheAndTheDebtSettlesIt(t *testing.T) {
 		}
 		return informer.Version{}, false
 	}})
-	owing(parent, l).wrote(klog.Background(), podWrite("a", "7", false))
+	owing(parent, l).Wrote(klog.Background(), podWrite("a", "7", false))
 	<-seen
 	require.Zero(t, l.open.Load())
 }

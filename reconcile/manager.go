@@ -15,6 +15,7 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/kube"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
@@ -90,7 +91,7 @@ type Manager struct {
 // managedInformer is an informer that the Manager runs.
 type managedInformer struct {
 	Informer
-	learner *learner
+	learner *writes.Learner
 }
 
 // NewManager makes a Manager. Its error joins every mistake in opts, and in the calls of [For], [Owns], [Watches],
@@ -210,7 +211,7 @@ func (m *Manager) manage(inf Informer) *managedInformer {
 			return other
 		}
 	}
-	added := &managedInformer{inf, &learner{byName: followsByName(inf)}}
+	added := &managedInformer{inf, &writes.Learner{ByName: followsByName(inf)}}
 	m.informers = append(m.informers, added)
 	return added
 }
@@ -288,7 +289,7 @@ func (m *Manager) startServing(ctx context.Context, group *lifecycle.Group) {
 func (m *Manager) startInformers(ctx context.Context, group *lifecycle.Group) {
 	for _, inf := range m.informers {
 		group.Go("informer "+inf.Name(), func() {
-			if err := inf.Run(withLearner(ctx, inf.learner)); err != nil {
+			if err := inf.Run(writes.WithLearner(ctx, inf.learner)); err != nil {
 				// Some errors of package informer begin with the name.
 				if name := "informer " + inf.Name(); !strings.HasPrefix(err.Error(), name) {
 					err = fmt.Errorf("%s: %w", name, err)
@@ -425,13 +426,13 @@ func (m *Manager) checkTracking(log klog.Logger) error {
 			if !heardFrom(ca) {
 				continue // it follows no object, or no namespace, yet
 			}
-			passed, unread := ca.learner.tracked()
+			passed, unread := ca.learner.Tracked()
 			if !passed {
 				missing = append(missing, untracked(c.name, ca))
 				continue
 			}
 			seen++
-			if !ca.learner.hasScope() {
+			if len(ca.learner.Scopes()) == 0 {
 				log.Info("An informer asks for what is no collection of a Kubernetes API, so writes there are not "+
 					"waited for, unless Wrote and Deleted tell of them",
 					"controller", c.name, "informer", ca.Name(), "address", unread)
@@ -464,7 +465,7 @@ func untracked(controller string, ca *cache) error {
 
 // checkTracked is checkTracking for a cache that comes and goes, once it has made requests. A mistake ends the Manager.
 func (m *Manager) checkTracked(controller string, ca *cache) {
-	passed, _ := ca.learner.tracked()
+	passed, _ := ca.learner.Tracked()
 	switch {
 	case passed == m.tracks.Load():
 	case !passed:
@@ -475,7 +476,7 @@ func (m *Manager) checkTracked(controller string, ca *cache) {
 				if !heardFrom(other) {
 					continue
 				}
-				if passed, _ := other.learner.tracked(); !passed {
+				if passed, _ := other.learner.Tracked(); !passed {
 					m.failures.add(untracked(c.name, other))
 				}
 			}

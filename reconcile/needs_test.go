@@ -17,6 +17,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
@@ -131,7 +132,7 @@ func TestAnInformerThatTakesNoHandler(t *testing.T) {
 		f := newCircle(t)
 		inf, err := informer.New[*corev1.ConfigMap](f.api, informer.Options[*corev1.ConfigMap]{Name: "ended"})
 		require.NoError(t, err)
-		ca := f.user.ledger.coming.join(inf, &learner{})
+		ca := f.user.ledger.coming.join(inf, &writes.Learner{})
 		ended, end := context.WithCancel(t.Context())
 		end()
 		require.NoError(t, inf.Run(ended))
@@ -212,9 +213,9 @@ func TestWritesAreNotedWhereTheControllerHasNoCache(t *testing.T) {
 	one, two := newController(t, noting(&journal{}), Options{}).ledger, newController(t, noting(&journal{}),
 		Options{}).ledger
 	shared := &still{}
-	one.coming.join(shared, &learner{})
-	two.coming.join(shared, &learner{})
-	alone := two.coming.join(&still{}, &learner{})
+	one.coming.join(shared, &writes.Learner{})
+	two.coming.join(shared, &writes.Learner{})
+	alone := two.coming.join(&still{}, &writes.Learner{})
 	var noted []*cache
 	debtor{owner: parent, ledger: one, all: []*ledger{one, two}}.note(func(c *cache) { noted = append(noted, c) })
 	require.Equal(t, []*cache{alone}, noted)
@@ -247,22 +248,22 @@ func TestAWriteToWhatWasGivenUpIsFollowed(t *testing.T) {
 	l := newController(t, noting(&journal{}), Options{}).ledger
 	l.all = []*ledger{l}
 	of := func() *cache {
-		learns := &learner{}
-		learns.learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/namespaces/a/secrets"}})
+		learns := &writes.Learner{}
+		learns.Learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/namespaces/a/secrets"}})
 		return l.coming.join(&rescoped{apart: true, still: still{listed: 1}}, learns)
 	}
 	of().giveUp(l, klog.Background())
 	by := debtor{owner: parent, ledger: l, all: l.all}
-	to, followed := by.targetOf(klog.Background(), "server/api/v1/namespaces/a/secrets/s")
+	to, followed := by.TargetOf(klog.Background(), "server/api/v1/namespaces/a/secrets/s")
 	require.True(t, followed)
-	by.sends(to)
+	by.Sends(to)
 	require.True(t, l.park(parent), "it waits for the answer")
 	of()
-	by.lostAnswer(klog.Background(), to)
-	by.answered(to)
+	by.LostAnswer(klog.Background(), to)
+	by.Answered(to)
 	debts := l.owed(parent, false)
 	require.Len(t, debts, 1)
 	require.Equal(t, status.DebtUnknown, debts[0].Kind)
-	_, followed = by.targetOf(klog.Background(), "server/api/v1/namespaces/a/pods/s")
+	_, followed = by.TargetOf(klog.Background(), "server/api/v1/namespaces/a/pods/s")
 	require.False(t, followed)
 }

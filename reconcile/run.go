@@ -14,6 +14,7 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/kube"
 	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
+	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
@@ -77,14 +78,16 @@ func (r *run) Done() <-chan struct{}       { return r.context().Done() }
 func (r *run) Err() error                  { return r.context().Err() }
 
 func (r *run) Value(key any) any {
-	if key == (runKey{}) || key == (writerKey{}) {
+	switch key {
+	case runKey{}:
 		return r
+	case writes.WriterKey{}:
+		l := r.worker.ledger
+		return &writes.Writer{History: &r.Run, Debtor: debtor{r.Key, l, l.all}, Paths: l.paths,
+			ErrorTexts: r.worker.errorTexts}
 	}
 	return r.context().Value(key)
 }
-
-// debtor is the key: what the run writes is waited for.
-func (r *run) debtor() debtor { return debtor{r.Key, r.worker.ledger, r.worker.ledger.all} }
 
 // Causes reports why the current call was triggered: what has named the key since the call before it. ctx must be the
 // one that Reconcile was given. It returns the first four causes that differ in source or object, and how many changes
@@ -95,7 +98,7 @@ func (r *run) debtor() debtor { return debtor{r.Key, r.worker.ledger, r.worker.l
 // with errors. Do not branch on them: changes are merged and may be missing, and after a restart all causes are new. A
 // Reconcile looks at the state.
 //
-// The cost: a fraction of a microsecond and no allocation for a change that names a key; about 200 bytes for a waiting
+// The cost: a fraction of a microsecond and no allocation for a change that names a key; about 200 bytes for a Debtor
 // key.
 func Causes(ctx context.Context) (causes []status.Cause, more int) {
 	r, ok := ctx.Value(runKey{}).(*run)
@@ -155,7 +158,7 @@ func report(ctx context.Context, inf Informer, o metav1.Object, deleted bool) er
 	if deleted {
 		verb = "deleted"
 	}
-	gone := isGone(o)
+	gone := writes.IsGone(o)
 	r.Record(status.Write{At: time.Now(), Verb: verb, Resource: inf.Name(), Namespace: key.Namespace, Name: key.Name,
 		ResourceVersion: o.GetResourceVersion()})
 	r.Wrote(o.GetUID(), o.GetResourceVersion(), deleted)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
+	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
 )
 
 // BenchmarkTrackWrites is what TrackWrites adds to a request of a Reconcile: for a creation that a cache has seen by
@@ -41,9 +42,9 @@ func BenchmarkTrackWrites(b *testing.B) {
 			cache := c.ledger.cacheOf(&still{version: func(Key) (informer.Version, bool) {
 				return informer.Version{UID: "u", ResourceVersion: "7"}, true
 			}})
-			cache.learner = &learner{}
+			cache.learner = &writes.Learner{}
 			pods := &url.URL{Scheme: "https", Host: "server:6443", Path: "/api/v1/pods"}
-			cache.learner.learn(&http.Request{URL: pods})
+			cache.learner.Learn(&http.Request{URL: pods})
 			w := newWorker(c, b.Context(), b.Context(), nil)
 			w.turn.Began = time.Now()
 			defer w.stopTimer()

@@ -17,6 +17,7 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/kube"
 	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
+	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
@@ -76,7 +77,7 @@ func (r replayedInformer) ResourceVersion(namespace string) string {
 
 // newReplay is a cache that has come to a view. Its informer has the label selector in=yes, or none.
 func newReplay(selector string, views []view, at []string, now int) *replay {
-	r := &replay{ledger: newLedger(keys.New(false, -1, resourceOf), func(Key) {}, func(Key, status.Wait) {}),
+	r := &replay{ledger: newLedger(keys.New(false, -1, writes.ResourceOf), func(Key) {}, func(Key, status.Wait) {}),
 		views: views, at: at, now: now,
 		shown: views[now]}
 	r.inf = &still{listed: 1, begun: 1, resourceVersion: at[now],
@@ -86,13 +87,13 @@ func newReplay(selector string, views []view, at []string, now int) *replay {
 			}
 			return r.shown.Version, r.shown.held
 		}}
-	r.cacheOf(replayedInformer{r.inf, r}).learner = &learner{}
+	r.cacheOf(replayedInformer{r.inf, r}).learner = &writes.Learner{}
 	r.learns(selector, "/api/v1/things")
 	return r
 }
 
 func (r *replay) learns(selector, path string) {
-	r.caches[0].learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: path, RawQuery: selector}})
+	r.caches[0].learner.Learn(&http.Request{URL: &url.URL{Host: "server", Path: path, RawQuery: selector}})
 }
 
 // rescope lets another list-watch follow the namespace, which has begun its first list.
@@ -160,28 +161,27 @@ func TestAKeyWaitsAsTheAnswersOfARealServerDemand(t *testing.T) {
 		for k, step := range c.Steps {
 			query, _ := url.ParseQuery(step.Query)
 			to, ok := recordedTarget(step.Path)
-			_, other := ownAnswer[to.subresource]
-			if !isWrite(step.Method) || step.Code/100 != 2 || !ok || other ||
+			if step.Method == http.MethodGet || step.Code/100 != 2 || !ok || to.Untold() ||
 				query.Has("dryRun") || strings.Contains(string(step.Body), "dryRun") {
 				continue
 			}
-			objects, err := decodeMetadata("application/json", step.Answer)
+			objects, err := writes.DecodeMetadata("application/json", step.Answer)
 			require.NoError(t, err)
 			for _, o := range objects {
 				if o.Details == nil && o.Name == "" {
 					continue // a list without items, which the record leaves out
 				}
-				w := newWrite(to, step.Method, step.Code, o)
+				w := writes.NewWrite(to, step.Method, step.Code, o)
 				for _, selector := range []string{"", "labelSelector=in%3Dyes"} {
-					views, at, written := c.views(to.resource, w.object, selector != "", k)
+					views, at, written := c.views(to.Resource, w.Object, selector != "", k)
 					if len(views) == 1 {
 						continue // nothing watches it
 					}
-					w.group, w.resource, w.host, w.object = "", "things", "server", replayed
+					w.Group, w.Resource, w.Host, w.Object = "", "things", "server", replayed
 					for start := 0; start <= written; start++ {
 						cases += waits{selector: selector, views: views, at: at, start: start, written: written,
-							writes: []write{w}, byItself: selector == "" && !w.unsure &&
-								(w.resourceVersion != "" || views[start].UID == w.uid),
+							writes: []writes.Write{w}, byItself: selector == "" && !w.Unsure &&
+								(w.ResourceVersion != "" || views[start].UID == w.UID),
 						}.require(t, fmt.Sprintf("%s: %s, %q, seen %d of %d", c.Name, step.Name, selector, start,
 							written))
 					}
@@ -199,7 +199,7 @@ type waits struct {
 	views          []view
 	at             []string
 	start, written int // the cache shows all of it when it has come to written
-	writes         []write
+	writes         []writes.Write
 	byItself       bool           // the key runs without another list
 	bad            func(int) bool // see replay
 	rescope        string         // the scope changes "before" the writes or "after" them
@@ -221,7 +221,7 @@ func (w waits) require(t *testing.T, name string) (cases int) {
 				r.rescope(w.selector)
 			}
 			for _, written := range w.writes {
-				owing(parent, r.ledger).wrote(klog.Background(), written)
+				owing(parent, r.ledger).Wrote(klog.Background(), written)
 			}
 			look := func(when string) {
 				if _, waits := r.accounts[parent]; !waits && r.older(w.written) {
@@ -293,9 +293,9 @@ func (w waits) requireHandover(t *testing.T, name string, r *replay) {
 func (w waits) handover() bool { return len(w.views) <= 4 }
 
 // recordedTarget reads the path of a recorded request.
-func recordedTarget(path string) (to target, ok bool) {
-	to = guessTarget("server" + path)
-	return to, to.resource != ""
+func recordedTarget(path string) (to writes.Target, ok bool) {
+	to = writes.GuessTarget("server" + path)
+	return to, to.Resource != ""
 }
 
 // views returns what a cache shows of an object after each event of a conversation, which version it has reached then,
@@ -369,9 +369,9 @@ var acts = []act{
 }
 
 // answersTo returns what the answers to an act may say: before is the object before it, and after what it has become.
-func answersTo(a act, before, after modelObject) (answers map[string]write) {
-	meta := func(o modelObject) metadata {
-		m := metadata{ObjectMeta: metav1.ObjectMeta{Namespace: replayed.Namespace, Name: replayed.Name,
+func answersTo(a act, before, after modelObject) (answers map[string]writes.Write) {
+	meta := func(o modelObject) writes.Metadata {
+		m := writes.Metadata{ObjectMeta: metav1.ObjectMeta{Namespace: replayed.Namespace, Name: replayed.Name,
 			UID: o.view(false).UID, ResourceVersion: fmt.Sprint(o.version)}}
 		if o.selected {
 			m.Labels = map[string]string{"in": "yes"}
@@ -384,39 +384,40 @@ func answersTo(a act, before, after modelObject) (answers map[string]write) {
 		}
 		return m
 	}
-	one := target{host: "server", resource: "things", namespace: replayed.Namespace, name: replayed.Name}
-	all := target{host: "server", resource: "things", namespace: replayed.Namespace}
+	one := writes.Target{Host: "server", Resource: "things", Namespace: replayed.Namespace, Name: replayed.Name}
+	all := writes.Target{Host: "server", Resource: "things", Namespace: replayed.Namespace}
 	switch a.name {
 	case "change", "take in or out":
-		return map[string]write{
-			"object": newWrite(one, http.MethodPut, 200, meta(after)), "lost": {target: one},
-			"scale": newWrite(target{host: "server", resource: "things", namespace: replayed.Namespace,
-				name:        replayed.Name,
-				subresource: "scale"}, http.MethodPut, 200, meta(after)),
+		return map[string]writes.Write{
+			"object": writes.NewWrite(one, http.MethodPut, 200, meta(after)), "lost": {Target: one},
+			"scale": writes.NewWrite(writes.Target{Host: "server", Resource: "things", Namespace: replayed.Namespace,
+				Name: replayed.Name, Subresource: "scale"}, http.MethodPut, 200, meta(after)),
 		}
 	case "terminate":
-		return map[string]write{"object": newWrite(one, http.MethodDelete, 200, meta(after)), "lost": {target: one},
-			"collection": newWrite(all, http.MethodDelete, 200, meta(before))}
+		return map[string]writes.Write{"lost": {Target: one},
+			"object":     writes.NewWrite(one, http.MethodDelete, 200, meta(after)),
+			"collection": writes.NewWrite(all, http.MethodDelete, 200, meta(before))}
 	case "end":
 		last, end := before, before
 		end.version = after.version
 		last.kept, end.kept = false, false
-		answers = map[string]write{"lost": {target: one},
-			"collection": newWrite(all, http.MethodDelete, 200, meta(before))}
+		answers = map[string]writes.Write{"lost": {Target: one},
+			"collection": writes.NewWrite(all, http.MethodDelete, 200, meta(before))}
 		if before.terminating { // the last finalizer is removed, or the grace period is cut short
-			answers["finalizer removed"] = newWrite(one, http.MethodPatch, 200, meta(last))
-			answers["object, at its end"] = newWrite(one, http.MethodDelete, 200, meta(end))
+			answers["finalizer removed"] = writes.NewWrite(one, http.MethodPatch, 200, meta(last))
+			answers["object, at its end"] = writes.NewWrite(one, http.MethodDelete, 200, meta(end))
 			return answers
 		}
-		details := metadata{Details: &metav1.StatusDetails{UID: before.view(false).UID}}
-		answers["Status"] = newWrite(one, http.MethodDelete, 200, details)
-		answers["object"] = newWrite(one, http.MethodDelete, 200, meta(last))
-		answers["object, at its end"] = newWrite(one, http.MethodDelete, 200, meta(end))
-		answers["Status without a UID"] = newWrite(one, http.MethodDelete, 200,
-			metadata{Details: &metav1.StatusDetails{}})
+		details := writes.Metadata{Details: &metav1.StatusDetails{UID: before.view(false).UID}}
+		answers["Status"] = writes.NewWrite(one, http.MethodDelete, 200, details)
+		answers["object"] = writes.NewWrite(one, http.MethodDelete, 200, meta(last))
+		answers["object, at its end"] = writes.NewWrite(one, http.MethodDelete, 200, meta(end))
+		answers["Status without a UID"] = writes.NewWrite(one, http.MethodDelete, 200,
+			writes.Metadata{Details: &metav1.StatusDetails{}})
 		return answers
 	default:
-		return map[string]write{"object": newWrite(all, http.MethodPost, 201, meta(after)), "lost": {target: all}}
+		return map[string]writes.Write{"lost": {Target: all},
+			"object": writes.NewWrite(all, http.MethodPost, 201, meta(after))}
 	}
 }
 
@@ -483,12 +484,13 @@ func TestAKeyWaitsWhateverElseHappens(t *testing.T) {
 // one of its name. And nobody knows the name of an object whose creation was not answered, so that the cache cannot be
 // asked whether it can take that.
 func (w waits) unsafe() bool {
-	if w.bad != nil && slices.ContainsFunc(w.writes, func(one write) bool { return one.name == "" && one.uid == "" }) {
+	nothing := func(one writes.Write) bool { return one.Name == "" && one.UID == "" }
+	if w.bad != nil && slices.ContainsFunc(w.writes, nothing) {
 		return true
 	}
-	return w.selector != "" && slices.ContainsFunc(w.writes, func(one write) bool {
-		return one.deleted && !one.final && comesBack(w.views[:w.written+1]) ||
-			one.created && one.labels["in"] == ""
+	return w.selector != "" && slices.ContainsFunc(w.writes, func(one writes.Write) bool {
+		return one.Deleted && !one.Final && comesBack(w.views[:w.written+1]) ||
+			one.Created && one.Labels["in"] == ""
 	})
 }
 
@@ -510,7 +512,7 @@ func inEachCase(length int, fn func(name string, w waits)) {
 					for start := 0; start <= k+1; start++ {
 						fn(fmt.Sprintf("%s, own: %d %s, selector %q, seen %d", acted(history), k, answer, selector,
 							start), waits{selector: selector, views: views, at: at, start: start, written: k + 1,
-							writes: []write{w}, history: history, states: states})
+							writes: []writes.Write{w}, history: history, states: states})
 					}
 				}
 			}

@@ -58,8 +58,8 @@ func TestTheRecordOfAWriteHasItsOutcome(t *testing.T) {
 // What a patch changes is read from its body, unless that is long.
 func TestTheBodyOfAPatchIsReadIfItIsShort(t *testing.T) {
 	const pod = "https://server/api/v1/namespaces/a/pods/p"
-	for length, unknown := range map[int]string{100: "", maxOptions: "", maxOptions + 1: bodyTooLong,
-		bodyBurst + 1: bodyTooLong} {
+	const tooLong = "the body is longer than 64 KiB"
+	for length, unknown := range map[int]string{100: "", maxBody: "", maxBody + 1: tooLong, 2<<20 + 1: tooLong} {
 		for _, told := range []bool{true, false} { // whether the request says how long it is
 			body := []byte(`{"spec":{"x":""}}`)
 			body = slices.Insert(body, len(body)-3, bytes.Repeat([]byte("x"), length-len(body))...)

@@ -1,4 +1,4 @@
-package reconcile
+package writes
 
 import (
 	"bytes"
@@ -13,33 +13,24 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
-
-	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
-// write is what an answer tells about one object that the server has written or deleted.
-type write struct {
-	target
-	object          Key
-	uid             types.UID
-	resourceVersion string // of a deletion, a version at which the object still existed; empty if none is known
-	created         bool   // it did not exist before
-	labels          map[string]string
+// Write is what an answer tells about one object that the server has written or deleted.
+type Write struct {
+	Target
+	Object          Key
+	UID             types.UID
+	ResourceVersion string // of a deletion, a version at which the object still existed; empty if none is known
+	Created         bool   // it did not exist before
+	Labels          map[string]string
 	labelsKnown     bool // the answer has the object's labels, or that there are none
 
 	// deleted says that the object is gone. Then final says that resourceVersion is its last version, mayStay that it
 	// may be terminating instead, and unsure that it may have stayed for a reason that the answer does not tell.
-	deleted, final, mayStay, unsure bool
+	Deleted, Final, MayStay, Unsure bool
 }
 
-func (w write) debtKind() status.DebtKind {
-	if w.deleted {
-		return status.DebtDeletion
-	}
-	return status.DebtChange
-}
-
-// newWrite reads what the answer to a request says of an object.
+// NewWrite reads what the answer to a request says of an object.
 //
 //	a Status, of a deletion             the object is gone
 //	an object that nothing keeps: it    the object is gone. So answers DELETE, with the last version; and so answers
@@ -53,44 +44,44 @@ func (w write) debtKind() status.DebtKind {
 //	                                    terminating before, or has a grace period, it may have stayed
 //
 // Source: k8s.io/apiserver, pkg/registry/generic/registry (Store.Update, Delete, DeleteCollection). The file
-// testdata/answers.json has the answers of a real server.
-func newWrite(t target, method string, status int, o metadata) write {
+// testdata/answers.json of package reconcile has the answers of a real server.
+func NewWrite(t Target, method string, status int, o Metadata) Write {
 	if o.Details != nil {
-		return write{target: t, object: Key{Namespace: t.namespace, Name: t.name}, uid: o.Details.UID,
-			deleted: method == http.MethodDelete}
+		return Write{Target: t, Object: Key{Namespace: t.Namespace, Name: t.Name}, UID: o.Details.UID,
+			Deleted: method == http.MethodDelete}
 	}
-	w := write{
-		target: t, object: Key{Namespace: o.Namespace, Name: o.Name}, uid: o.UID, resourceVersion: o.ResourceVersion,
-		created: status == http.StatusCreated && t.subresource == "",
-		labels:  o.Labels, labelsKnown: t.subresource != "scale",
+	w := Write{
+		Target: t, Object: Key{Namespace: o.Namespace, Name: o.Name}, UID: o.UID, ResourceVersion: o.ResourceVersion,
+		Created: status == http.StatusCreated && t.Subresource == "",
+		Labels:  o.Labels, labelsKnown: t.Subresource != "scale",
 	}
 	going := o.DeletionTimestamp != nil
 	switch deletes := method == http.MethodDelete; {
-	case deletes && t.name == "":
-		w.deleted, w.mayStay = true, !going && len(o.Finalizers) > 0
-		w.unsure = !w.mayStay
-	case isGone(&o), deletes && !going:
-		w.deleted, w.final, w.unsure = true, deletes, t.group == "" && t.resource == "namespaces"
+	case deletes && t.Name == "":
+		w.Deleted, w.MayStay = true, !going && len(o.Finalizers) > 0
+		w.Unsure = !w.MayStay
+	case IsGone(&o), deletes && !going:
+		w.Deleted, w.Final, w.Unsure = true, deletes, t.Group == "" && t.Resource == "namespaces"
 	}
 	return w
 }
 
-// isGone reports whether an object that was written is gone: it was being deleted, and nothing keeps it any more.
-func isGone(o metav1.Object) bool {
+// IsGone reports whether an object that was written is gone: it was being deleted, and nothing keeps it any more.
+func IsGone(o metav1.Object) bool {
 	grace := o.GetDeletionGracePeriodSeconds()
 	return o.GetDeletionTimestamp() != nil && len(o.GetFinalizers()) == 0 && (grace == nil || *grace == 0)
 }
 
-// metadata is the part of an answer that the ledger reads: an object's metadata, or the details of a Status.
-type metadata struct {
+// Metadata is the part of an answer that is read: an object's metadata, or the details of a Status.
+type Metadata struct {
 	metav1.ObjectMeta
 	Details *metav1.StatusDetails
 }
 
-// decodeMetadata reads the metadata of the object, or of each object of the list, that an answer holds. The kind's name
+// DecodeMetadata reads the metadata of the object, or of each object of the list, that an answer holds. The kind's name
 // does not tell which of them it is: objects may be called AllowList or Status and have fields called items or details,
 // and lists may have any name. So what has a UID is an object, and what has items and no UID is a list.
-func decodeMetadata(media string, body []byte) (_ []metadata, err error) {
+func DecodeMetadata(media string, body []byte) (_ []Metadata, err error) {
 	if media == runtime.ContentTypeProtobuf {
 		return decodeProtobuf(body)
 	}
@@ -108,19 +99,19 @@ func decodeMetadata(media string, body []byte) (_ []metadata, err error) {
 	case err != nil:
 		return nil, err
 	case answer.Metadata.UID != "":
-		return []metadata{{ObjectMeta: answer.Metadata}}, nil
+		return []Metadata{{ObjectMeta: answer.Metadata}}, nil
 	case isStatus(answer.APIVersion, answer.Kind):
 		var details metav1.StatusDetails
 		if answer.Details != nil {
 			err = utiljson.Unmarshal(answer.Details, &details)
 		}
-		return []metadata{{Details: &details}}, err
+		return []Metadata{{Details: &details}}, err
 	case bytes.HasPrefix(answer.Items, []byte("[")):
 		var items []metav1.PartialObjectMetadata
 		err := utiljson.Unmarshal(answer.Items, &items)
 		return metadataOf(items), err
 	default:
-		return []metadata{{ObjectMeta: answer.Metadata}}, nil
+		return []Metadata{{ObjectMeta: answer.Metadata}}, nil
 	}
 }
 
@@ -155,9 +146,9 @@ func asJSON(media string, body []byte) ([]byte, error) {
 // isStatus tells the Status of the API machinery from an object whose kind is called Status, too.
 func isStatus(apiVersion, kind string) bool { return kind == "Status" && apiVersion == "v1" }
 
-func metadataOf(items []metav1.PartialObjectMetadata) (all []metadata) {
+func metadataOf(items []metav1.PartialObjectMetadata) (all []Metadata) {
 	for _, item := range items {
-		all = append(all, metadata{ObjectMeta: item.ObjectMeta})
+		all = append(all, Metadata{ObjectMeta: item.ObjectMeta})
 	}
 	return all
 }
@@ -178,23 +169,23 @@ func openProtobuf(body []byte) (unknown runtime.Unknown, err error) {
 // decodeProtobuf reads an answer in Kubernetes' protobuf encoding. Every API object has its metadata in field 1, and
 // every list its items in field 2, so PartialObjectMetadata and its list can read all of them. The metadata of a list,
 // read as that of an object, has neither UID nor name, or cannot be read at all.
-func decodeProtobuf(body []byte) ([]metadata, error) {
+func decodeProtobuf(body []byte) ([]Metadata, error) {
 	unknown, err := openProtobuf(body)
 	if err != nil {
 		return nil, err
 	}
 	var object metav1.PartialObjectMetadata
 	if err := object.Unmarshal(unknown.Raw); err == nil && object.UID != "" {
-		return []metadata{{ObjectMeta: object.ObjectMeta}}, nil
+		return []Metadata{{ObjectMeta: object.ObjectMeta}}, nil
 	} else if isStatus(unknown.APIVersion, unknown.Kind) {
 		var status metav1.Status
 		err := status.Unmarshal(unknown.Raw)
 		if status.Details == nil {
 			status.Details = &metav1.StatusDetails{}
 		}
-		return []metadata{{Details: status.Details}}, err
+		return []Metadata{{Details: status.Details}}, err
 	} else if err == nil && object.Name != "" {
-		return []metadata{{ObjectMeta: object.ObjectMeta}}, nil
+		return []Metadata{{ObjectMeta: object.ObjectMeta}}, nil
 	}
 	var list metav1.PartialObjectMetadataList
 	err = list.Unmarshal(unknown.Raw)
@@ -206,11 +197,11 @@ func decodeProtobuf(body []byte) ([]metadata, error) {
 // A 4xx proves it, except of the deletion of a collection, which deletes one object after the other until one is
 // refused. A 5xx proves it only if the API server says that admission has failed, since admission comes before the
 // write; and not of a deletion, which may write twice, with admission before each write.
-func refused(method string, t target, resp *http.Response) bool {
+func refused(method string, t Target, resp *http.Response) bool {
 	switch {
 	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusMethodNotAllowed:
 		return true
-	case method == http.MethodDelete && t.name == "":
+	case method == http.MethodDelete && t.Name == "":
 		return resp.StatusCode < 400 // a redirect
 	case resp.StatusCode < 500:
 		return true

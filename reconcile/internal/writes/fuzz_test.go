@@ -1,4 +1,4 @@
-package reconcile
+package writes
 
 import (
 	"bytes"
@@ -77,10 +77,10 @@ func FuzzAddresses(f *testing.F) {
 		if !ok {
 			return
 		}
-		require.Contains(t, all, shape{c.root, namespace, c.resource}, "%q", from)
+		require.Contains(t, all, shape{c.root, namespace, c.Resource}, "%q", from)
 		own, in := c.targetOf(from)
 		require.True(t, in, "%q is not of its own collection", from)
-		require.Equal(t, target{host: c.host, group: c.group, resource: c.resource, namespace: namespace}, own)
+		require.Equal(t, Target{Host: c.Host, Group: c.Group, Resource: c.Resource, Namespace: namespace}, own)
 
 		rest, under := strings.CutPrefix(to, c.root+"/")
 		got, in := c.targetOf(to)
@@ -88,13 +88,13 @@ func FuzzAddresses(f *testing.F) {
 			require.False(t, in, "%q is not under %q", to, c.root)
 			return
 		}
-		space, name, subresource, is := inside(strings.Split(rest, "/"), c.resource)
+		space, name, subresource, is := inside(strings.Split(rest, "/"), c.Resource)
 		require.Equal(t, is, in, "%q of %+v was read as %+v", to, c, got)
 		if in {
-			want := target{c.host, c.group, c.resource, space, name, subresource}
+			want := Target{c.Host, c.Group, c.Resource, space, name, subresource}
 			require.Equal(t, want, got, "%q of %+v", to, c)
 		}
-		_ = guessTarget(to)
+		_ = GuessTarget(to)
 	})
 }
 
@@ -111,7 +111,7 @@ func FuzzAnswers(f *testing.F) {
 			if !bytes.Contains(anything, []byte(metav1.DryRunAll)) {
 				require.False(t, isDryDeletion(media, anything))
 			}
-			_, _ = decodeMetadata(media, anything)
+			_, _ = DecodeMetadata(media, anything)
 			if !bytes.Contains(anything, []byte("webhook")) && !bytes.Contains(anything, []byte("quota")) {
 				status, _ := statusOf(media, anything)
 				require.False(t, admissionFailed(status.Message))
@@ -157,7 +157,7 @@ func FuzzAnswers(f *testing.F) {
 			bodies["application/cbor"] = encodeCBOR(t, &unstructured.Unstructured{Object: content})
 		}
 		for media, body := range bodies {
-			got, err := decodeMetadata(media, body)
+			got, err := DecodeMetadata(media, body)
 			require.NoError(t, err, media)
 			require.Len(t, got, len(want), media)
 			for i := range want {

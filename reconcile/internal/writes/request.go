@@ -1,7 +1,8 @@
-package reconcile
+package writes
 
 import (
 	"bytes"
+	"cmp"
 	"io"
 	"mime"
 	"net/http"
@@ -9,17 +10,20 @@ import (
 	"path"
 	"strings"
 
+	"github.com/thermostat-go/thermostat/informer"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// target is what a request to a Kubernetes API is about, as its URL says.
-type target struct {
-	host, group, resource string // host includes the path prefix of a proxy, behind which there may be several servers
-	namespace, name       string // name is empty for a whole collection and for a create
-	subresource           string // without the path that may follow proxy
+// Key is the key of an object.
+type Key = informer.Key
+
+// Target is what a request to a Kubernetes API is about, as its URL says.
+type Target struct {
+	Host, Group, Resource string // host includes the path prefix of a proxy, behind which there may be several servers
+	Namespace, Name       string // name is empty for a whole collection and for a create
+	Subresource           string // without the path that may follow proxy
 }
 
 // The path of a request has one of these shapes, with the prefix of a proxy in front of it (Kubernetes API Concepts,
@@ -38,7 +42,7 @@ type target struct {
 
 // collection is a resource on a server, as an informer's requests show it.
 type collection struct {
-	target        // host, group and resource
+	Target        // host, group and resource
 	root   string // what comes before the version: the host, and the path of the group
 }
 
@@ -65,13 +69,13 @@ func collectionOf(address string) (c collection, namespace string, ok bool) {
 	if before, name, ok := cutLast(rest); ok {
 		if before, marker, ok := cutLast(before); ok && marker == "namespaces" {
 			if c, ok := groupOf(before); ok {
-				c.resource = resource
+				c.Resource = resource
 				return c, name, true
 			}
 		}
 	}
 	c, ok = groupOf(rest)
-	c.resource = resource
+	c.Resource = resource
 	return c, "", ok && resource != ""
 }
 
@@ -80,10 +84,10 @@ func groupOf(address string) (c collection, ok bool) {
 	c.root, _, _ = cutLast(address)
 	before, last, ok := cutLast(c.root)
 	if host, marker, grouped := cutLast(before); grouped && marker == "apis" {
-		c.host, c.group = host, last
+		c.Host, c.Group = host, last
 		return c, true
 	}
-	c.host = before
+	c.Host = before
 	return c, ok && last == "api"
 }
 
@@ -97,7 +101,7 @@ func cutLast(address string) (before, last string, ok bool) {
 }
 
 // targetOf reads the address of a request to the collection or to an object in it.
-func (c *collection) targetOf(address string) (t target, ok bool) {
+func (c *collection) targetOf(address string) (t Target, ok bool) {
 	rest, ok := strings.CutPrefix(address, c.root)
 	if !ok {
 		return t, false
@@ -107,14 +111,14 @@ func (c *collection) targetOf(address string) (t target, ok bool) {
 	if !ok || !more {
 		return t, false
 	}
-	t = target{host: c.host, group: c.group}
-	t.resource, t.name, t.subresource = cutTwo(rest)
-	if t.resource == "namespaces" && (c.resource != "namespaces" || !ofNamespace(t.subresource)) {
-		t.namespace = t.name
-		t.resource, t.name, t.subresource = cutTwo(t.subresource)
+	t = Target{Host: c.Host, Group: c.Group}
+	t.Resource, t.Name, t.Subresource = cutTwo(rest)
+	if t.Resource == "namespaces" && (c.Resource != "namespaces" || !ofNamespace(t.Subresource)) {
+		t.Namespace = t.Name
+		t.Resource, t.Name, t.Subresource = cutTwo(t.Subresource)
 	}
-	t.subresource, _, _ = strings.Cut(t.subresource, "/")
-	return t, t.resource == c.resource
+	t.Subresource, _, _ = strings.Cut(t.Subresource, "/")
+	return t, t.Resource == c.Resource
 }
 
 // ofNamespace reports whether namespaces/NAME/rest is about the namespace itself, and not about an object in it.
@@ -127,24 +131,24 @@ func cutTwo(path string) (first, second, rest string) {
 	return first, second, rest
 }
 
-// guessTarget says what a request that no collection can read seems to be about. The result is for logs only.
-func guessTarget(address string) (t target) {
+// GuessTarget says what a request that no collection can read seems to be about. The result is for logs only.
+func GuessTarget(address string) (t Target) {
 	parts := strings.Split(address, "/")
 	for i := 1; i < len(parts); i++ {
-		c := collection{target: target{host: strings.Join(parts[:i], "/")}}
+		c := collection{Target: Target{Host: strings.Join(parts[:i], "/")}}
 		version := i + 1
 		switch {
 		case parts[i] == "apis" && len(parts) > i+3:
-			c.group = parts[i+1]
+			c.Group = parts[i+1]
 			version++
 		case parts[i] == "api" && len(parts) > i+2:
 		default:
 			continue
 		}
 		c.root = strings.Join(parts[:version], "/")
-		c.resource = parts[version+1]
-		if inside := parts[version+1:]; c.resource == "namespaces" && len(inside) > 2 && !ofNamespace(inside[2]) {
-			c.resource = inside[2]
+		c.Resource = parts[version+1]
+		if inside := parts[version+1:]; c.Resource == "namespaces" && len(inside) > 2 && !ofNamespace(inside[2]) {
+			c.Resource = inside[2]
 		}
 		t, _ = c.targetOf(address)
 		return t
@@ -152,8 +156,8 @@ func guessTarget(address string) (t target) {
 	return t
 }
 
-// resourceOf names the resource that a request seems to be about, for texts.
-func resourceOf(u *url.URL) string { return guessTarget(addressOf(u)).resource }
+// ResourceOf names the resource that a request seems to be about, for texts.
+func ResourceOf(u *url.URL) string { return GuessTarget(addressOf(u)).Resource }
 
 // maxOptions is how much of a request's body dryRun reads, in bytes. DeleteOptions take a few hundred.
 const maxOptions = 64 << 10
@@ -197,14 +201,11 @@ func peekBody(req *http.Request) (same *http.Request, body []byte, whole bool) {
 	}
 	same = new(http.Request)
 	*same = *req // as a RoundTripper may not change it
-	same.Body = readCloser{io.MultiReader(bytes.NewReader(body), rest), req.Body}
+	same.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(body), rest), req.Body}
 	return same, body, whole
-}
-
-// readCloser reads from one value and closes another.
-type readCloser struct {
-	io.Reader
-	io.Closer
 }
 
 // failingReader takes the place of the rest of a body that could not be read.
@@ -220,24 +221,16 @@ func isDryDeletion(contentType string, body []byte) bool {
 	var options struct {
 		DryRun []string `json:"dryRun"`
 	}
-	var err error
-	switch media, _, _ := mime.ParseMediaType(contentType); media {
-	case "", runtime.ContentTypeJSON:
-		err = utiljson.Unmarshal(body, &options)
-	case runtime.ContentTypeCBOR:
-		var everything map[string]any // the decoder refuses fields that its target does not have
-		err = direct.Unmarshal(body, &everything)
-		if values, _ := everything["dryRun"].([]any); len(values) > 0 {
-			return err == nil
-		}
-	case runtime.ContentTypeProtobuf:
+	media, _, err := mime.ParseMediaType(cmp.Or(contentType, runtime.ContentTypeJSON))
+	if media == runtime.ContentTypeProtobuf {
 		var envelope runtime.Unknown
 		var message metav1.DeleteOptions
-		raw, _ := bytes.CutPrefix(body, protobufPrefix)
-		if err = envelope.Unmarshal(raw); err == nil {
+		if envelope, err = openProtobuf(body); err == nil {
 			err = message.Unmarshal(envelope.Raw)
 		}
 		options.DryRun = message.DryRun
+	} else if body, err = asJSON(media, body); err == nil {
+		err = utiljson.Unmarshal(body, &options)
 	}
 	return err == nil && len(options.DryRun) > 0
 }

@@ -1,4 +1,4 @@
-package reconcile
+package writes
 
 import (
 	"encoding/json"
@@ -40,7 +40,7 @@ func TestPathsOfAPatch(t *testing.T) {
 		{merge, "pods", `{"canary`, nil, 0},
 		{"text/canary", "pods", `{"canary":1}`, nil, 0},
 	} {
-		paths, more := changedPaths(test.media, target{resource: test.resource}, []byte(test.body))
+		paths, more := changedPaths(test.media, Target{Resource: test.resource}, []byte(test.body))
 		require.Equal(t, test.more, more, test.body)
 		require.ElementsMatch(t, test.paths, paths, test.body)
 		require.NotContains(t, strings.Join(paths, " "), "canary")
@@ -53,8 +53,8 @@ func FuzzPathsOfAPatch(f *testing.F) {
 	f.Add([]byte(`{"a\u0041":["canary",{"d":-1e3}],"$e":{"canary":[]}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		for _, resource := range []string{"secrets", "pods"} {
-			_, _ = changedPaths("application/json-patch+json", target{resource: resource}, body)
-			paths, _ := changedPaths("application/merge-patch+json", target{resource: resource}, body)
+			_, _ = changedPaths("application/json-patch+json", Target{Resource: resource}, body)
+			paths, _ := changedPaths("application/merge-patch+json", Target{Resource: resource}, body)
 			var object map[string]any
 			if json.Unmarshal(body, &object) != nil {
 				continue
