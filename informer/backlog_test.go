@@ -41,7 +41,7 @@ func relist(t *testing.T, p *proxy) {
 	require.Contains(t, p.verbs(), "LIST")
 }
 
-// B9, kubernetes/kubernetes#115620: an object's ADDED waits for the store; its DELETED is lost in a gap; the list that
+// kubernetes/kubernetes#115620: an object's ADDED waits for the store; its DELETED is lost in a gap; the list that
 // follows does not hold it, and neither does the store. It must not be left over.
 func TestAListForgetsWhatCameAndWentBeforeTheStoreLooked(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{DisableWatchList: true},
@@ -65,7 +65,7 @@ func TestAListForgetsWhatCameAndWentBeforeTheStoreLooked(t *testing.T) {
 		})
 }
 
-// B9, kubernetes/kubernetes#83810: an object's DELETED waits for the store; the list that follows holds a new object of
+// kubernetes/kubernetes#83810: an object's DELETED waits for the store; the list that follows holds a new object of
 // that name. It must not be taken for the one that is gone, nor go with it.
 func TestAListBringsBackWhatTheStoreHasYetToDelete(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{DisableWatchList: true},

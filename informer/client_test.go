@@ -238,7 +238,7 @@ func TestMetadataClients(t *testing.T) {
 		})
 }
 
-// I22: decoders quote what they could not decode.
+// Decoders quote what they could not decode.
 func TestWhatCannotBeDecodedIsNotQuoted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, body := range map[string]string{
@@ -272,7 +272,7 @@ func TestWhatCannotBeDecodedIsNotQuoted(t *testing.T) {
 	})
 }
 
-// I22: nor does the error of a typed client, which may come from any method of a type.
+// Nor does the error of a typed client, which may come from any method of a type.
 func TestWhatATypedClientCannotDecodeIsNotQuoted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, item := range map[string]string{

@@ -22,7 +22,7 @@ import (
 	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
-// A18: rights are taken away while the informer runs, and given back.
+// Rights are taken away while the informer runs, and given back.
 func TestRightsThatComeAndGo(t *testing.T) {
 	cluster := testcluster.Shared(t)
 	namespace := cluster.Namespace(t)

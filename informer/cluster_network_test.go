@@ -13,7 +13,7 @@ import (
 	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
-// A16: a list that breaks off is no list, and a connection that breaks is no reason for one. The way to the server is
+// A list that breaks off is no list, and a connection that breaks is no reason for one. The way to the server is
 // long, too.
 func TestConnectionsThatBreak(t *testing.T) {
 	cluster := testcluster.Shared(t)

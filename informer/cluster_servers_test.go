@@ -47,7 +47,7 @@ func TestBesideAnAPIServerThatIsWell(t *testing.T) {
 			"Added stays initial")
 	}
 
-	// A14: the connections stay, and nobody answers.
+	// The connections stay, and nobody answers.
 	t.Run("stopped", func(t *testing.T) {
 		tn, namespace := tenantIn(t)
 		followers := follow(t, second, namespace, Options[*corev1.Pod]{})
@@ -66,7 +66,7 @@ func TestBesideAnAPIServerThatIsWell(t *testing.T) {
 		}
 	})
 
-	// A14: the same, and there is no other server to turn to.
+	// The same, and there is no other server to turn to.
 	t.Run("stopped for a while", func(t *testing.T) {
 		tn, namespace := tenantIn(t)
 		followers := follow(t, second, namespace, Options[*corev1.Pod]{MaxStaleness: 2 * time.Second})
@@ -93,7 +93,7 @@ func TestBesideAnAPIServerThatIsWell(t *testing.T) {
 		}
 	})
 
-	// A8: the client of a server that is up to date is led to one that lags.
+	// The client of a server that is up to date is led to one that lags.
 	t.Run("lagging", func(t *testing.T) {
 		tn, namespace := tenantIn(t)
 		followers := follow(t, first, namespace, Options[*corev1.Pod]{})
@@ -137,7 +137,7 @@ func TestBesideAnAPIServerThatIsWell(t *testing.T) {
 		}
 	})
 
-	// A4: what the watch missed, the server has missed, too, and etcd has forgotten it.
+	// What the watch missed, the server has missed, too, and etcd has forgotten it.
 	t.Run("compacted", func(t *testing.T) {
 		tn, namespace := tenantIn(t)
 		followers := follow(t, second, namespace, Options[*corev1.Pod]{})
@@ -155,7 +155,7 @@ func TestBesideAnAPIServerThatIsWell(t *testing.T) {
 		}
 	})
 
-	// A3: refused connections are no reason for a list; but an API server that has begun anew knows nothing of before.
+	// Refused connections are no reason for a list; but an API server that has begun anew knows nothing of before.
 	t.Run("killed", func(t *testing.T) {
 		tn, namespace := tenantIn(t)
 		followers := follow(t, second, namespace, Options[*corev1.Pod]{})

@@ -290,7 +290,8 @@ func (f *deltaFIFO[T]) pop() (batch[T], bool) {
 	// arrays. Those of a burst are used again as long as more bursts come: until a batch is empty, or many in a row
 	// are small.
 	n := len(f.steps)
-	if f.small++; n >= cap(f.steps)/4 || cap(f.steps) <= leastSpare {
+	f.small++
+	if n >= cap(f.steps)/4 || cap(f.steps) <= leastSpare {
 		f.small = 0
 	}
 	if n > mostSpare || f.small == mostSmall || n == 0 && f.small > 0 {

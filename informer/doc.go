@@ -90,7 +90,7 @@
 //     or because a [Resource] cannot decode it: the store keeps its last good state, and no handler is told that it was
 //     deleted. [SharedIndexInformer.Invalid] says why, and has the metadata of the present state. The reason names the
 //     field and its Go type if the object is JSON, and never quotes a value. HandlerOptions.Invalid is called when the
-//     answer changes (writer.tellVerdicts).
+//     answer changes (writer.tellInvalidChanges).
 //   - A list has an object that cannot be decoded and whose name cannot be read: it may be any object, so no deletion
 //     is inferred from that list (writer.withheld). If the store keeps an object for that reason, the cache is Stale,
 //     Fresh returns the reason, and the reflector lists again until a list can be read: after 10 to 20 s at first, and

@@ -55,7 +55,7 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { close(p.closed); return nil }
 func (p pipes) Addr() net.Addr { return &net.IPAddr{} }
 
-// A17: one refusal holds back everybody, and they do not come back all at once.
+// One refusal holds back everybody, and they do not come back all at once.
 func TestTheGateHoldsEverybodyBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()

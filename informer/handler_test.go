@@ -23,7 +23,7 @@ func TestEventTypesHaveNames(t *testing.T) {
 		fmt.Sprint(Added, " ", Updated, " ", Deleted, " ", EventType(9)))
 }
 
-// C5: whoever joins is told of what is there, then of what changes, each thing once.
+// Whoever joins is told of what is there, then of what changes, each thing once.
 func TestLateHandlersSeeNeitherGapNorRepeat(t *testing.T) {
 	for _, inline := range []bool{false, true} {
 		t.Run(fmt.Sprintf("inline=%t", inline), func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestLateHandlersSeeNeitherGapNorRepeat(t *testing.T) {
 	}
 }
 
-// I4: a handler is synced when it is through with the first list, whatever others are up to.
+// A handler is synced when it is through with the first list, whatever others are up to.
 func TestEachHandlerIsSyncedForItself(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
 		slow := 0
@@ -116,7 +116,6 @@ func TestAHandlerOfAnEmptyListIsSyncedToo(t *testing.T) {
 	})
 }
 
-// C4.
 func TestARemovedHandlerIsDeafAtOnce(t *testing.T) {
 	for _, inline := range []bool{false, true} {
 		t.Run(fmt.Sprintf("inline=%t", inline), func(t *testing.T) {
@@ -152,7 +151,6 @@ func TestARemovedHandlerIsDeafAtOnce(t *testing.T) {
 	}
 }
 
-// C5.
 func TestAHandlerMayRemoveItself(t *testing.T) {
 	for _, inline := range []bool{false, true} {
 		t.Run(fmt.Sprintf("inline=%t", inline), func(t *testing.T) {
@@ -202,7 +200,7 @@ func TestComingAndGoingLeavesNothingBehind(t *testing.T) {
 	})
 }
 
-// C1, its first half: a panic is the handler's own affair.
+// A panic of a handler is its own affair.
 func TestAPanicOfAHandlerHurtsNobodyElse(t *testing.T) {
 	for _, inline := range []bool{false, true} {
 		t.Run(fmt.Sprintf("inline=%t", inline), func(t *testing.T) {
@@ -225,7 +223,7 @@ func TestAPanicOfAHandlerHurtsNobodyElse(t *testing.T) {
 	}
 }
 
-// C2, C3: one that is slow holds up nobody, and what waits for it is merged.
+// One that is slow holds up nobody, and what waits for it is merged.
 func TestASlowHandlerIsBoundedAndHoldsUpNobody(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
 		release := make(chan struct{})
@@ -251,7 +249,7 @@ func TestASlowHandlerIsBoundedAndHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// C2: Every trades the bound for the number of events.
+// Every trades the bound for the number of events.
 func TestEveryMergesNothing(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
 		release := make(chan struct{})
@@ -281,7 +279,7 @@ func TestEveryMergesNothing(t *testing.T) {
 	})
 }
 
-// A11: what the server repeats is no news. Only who asked for every update hears of it.
+// What the server repeats is no news. Only who asked for every update hears of it.
 func TestEveryIsToldOfRepetitions(t *testing.T) {
 	for _, inline := range []bool{false, true} {
 		t.Run(fmt.Sprintf("inline=%t", inline), func(t *testing.T) {
@@ -308,7 +306,7 @@ func TestEveryIsToldOfRepetitions(t *testing.T) {
 	}
 }
 
-// C1: Reached is the user's code, too.
+// Reached is the user's code, too.
 func TestAPanicOfReachedHoldsUpNobody(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
 		log := &lines{}
@@ -339,7 +337,7 @@ func TestAPanicOfReachedHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// C4: whoever shares something with a handler can wait until that has returned for the last time.
+// Whoever shares something with a handler can wait until that has returned for the last time.
 func TestDoneTellsOfTheLastCall(t *testing.T) {
 	for name, end := range map[string]func(stop func(), added *Registration){
 		"removed":     func(_ func(), added *Registration) { _ = added.Remove(ended()) },
@@ -384,7 +382,7 @@ func ended() context.Context {
 	return ctx
 }
 
-// C1, its other half: whoever wants the process to end with a panic gets that, on every path.
+// Whoever wants the process to end with a panic gets that, on every path.
 func TestCrashOnPanicEndsTheProcess(t *testing.T) {
 	paths := map[string]HandlerOptions{
 		"own goroutine": {},

@@ -478,8 +478,8 @@ func (h *health) badObject(err error) {
 	}
 }
 
-// acquitted reports an object that could not be taken before, and is in the cache now, or gone.
-func (h *health) acquitted(key Key, gone bool) {
+// goodObject reports an object that could not be taken before, and is in the cache now, or gone.
+func (h *health) goodObject(key Key, gone bool) {
 	message := "An object can be handled again"
 	if gone {
 		message = "An object that could not be handled is gone"

@@ -16,8 +16,8 @@ type indexer[T any] struct {
 	// invalid holds the keys whose present state on the server could not be taken. There is a row, too, if an earlier
 	// state could.
 	invalid map[Key]rejection
-	// verdicts are the changes of invalid that have not been told yet. They belong to the writer.
-	verdicts []verdict
+	// untold are the changes of invalid that have not been told yet. They belong to the writer.
+	untold []invalidChange
 	// rejections is len(invalid), to be read without the lock: mostly it is zero.
 	rejections atomic.Int64
 }
@@ -72,7 +72,8 @@ func (x *indexer[T]) stored(key Key) (s stored) {
 	defer x.RUnlock()
 	_, s.rejected = x.invalid[key]
 	row, held := x.Find(key)
-	if s.held = held; held {
+	s.held = held
+	if held {
 		s.resourceVersion = x.Facts(row).resourceVersion
 	}
 	return s

@@ -78,9 +78,9 @@ func (it item[T]) invalid(err error) *InvalidError {
 		Namespace: it.key.Namespace, UID: it.uid, ResourceVersion: it.resourceVersion}}, err}
 }
 
-// verdict is a change of what Invalid returns for a key. A nil error stands for a state that could be taken, or, with
-// gone, for none.
-type verdict struct {
+// invalidChange is a change of what Invalid returns for a key. A nil error stands for a state that could be taken, or,
+// with gone, for none.
+type invalidChange struct {
 	key         Key
 	before, now *InvalidError
 	gone        bool
@@ -111,7 +111,7 @@ func (x *indexer[T]) rejectHeld(key Key, err error) {
 }
 
 func (x *indexer[T]) putRejectionLocked(key Key, r rejection) {
-	x.verdicts = append(x.verdicts, verdict{key: key, before: x.invalid[key].InvalidError, now: r.InvalidError})
+	x.untold = append(x.untold, invalidChange{key: key, before: x.invalid[key].InvalidError, now: r.InvalidError})
 	x.invalid[key] = r
 	x.rejections.Store(int64(len(x.invalid)))
 }
@@ -120,43 +120,44 @@ func (x *indexer[T]) putRejectionLocked(key Key, r rejection) {
 func (x *indexer[T]) seenLocked(key Key, epoch uint64) {
 	r := x.invalid[key]
 	if !r.unindexed {
-		x.acquitLocked(key, false)
+		x.clearInvalidLocked(key, false)
 		return
 	}
 	r.epoch = epoch
 	x.invalid[key] = r
 }
 
-// acquitLocked notes that the key has no state any more that cannot be taken.
-func (x *indexer[T]) acquitLocked(key Key, gone bool) {
+// clearInvalidLocked notes that the key has no state any more that cannot be taken.
+func (x *indexer[T]) clearInvalidLocked(key Key, gone bool) {
 	before, was := x.invalid[key]
 	if !was {
 		return
 	}
 	delete(x.invalid, key)
 	x.rejections.Store(int64(len(x.invalid)))
-	x.verdicts = append(x.verdicts, verdict{key: key, before: before.InvalidError, gone: gone})
+	x.untold = append(x.untold, invalidChange{key: key, before: before.InvalidError, gone: gone})
 }
 
-// tellVerdicts logs which objects cannot be taken, and which can again, and tells every listener what has changed.
-func (w *writer[T]) tellVerdicts() {
-	verdicts := w.store.verdicts
-	w.store.verdicts = nil // it is rare that there are any
-	for _, v := range verdicts {
+// tellInvalidChanges logs which objects cannot be taken, and which can again, and tells every listener what has
+// changed.
+func (w *writer[T]) tellInvalidChanges() {
+	changes := w.store.untold
+	w.store.untold = nil // it is rare that there are any
+	for _, v := range changes {
 		if v.now == nil {
-			w.health.acquitted(v.key, v.gone)
+			w.health.goodObject(v.key, v.gone)
 		} else {
 			w.health.badObject(v.now)
 		}
 		for _, l := range w.listeners {
 			w.pulse.does(storing)
-			l.judge(w.log, v)
+			l.tellInvalid(w.log, v)
 		}
 	}
 }
 
-// judge tells a listener a change of what Invalid returns. The writer calls it.
-func (l *listener[T]) judge(log klog.Logger, v verdict) {
+// tellInvalid tells a listener a change of what Invalid returns. The writer calls it.
+func (l *listener[T]) tellInvalid(log klog.Logger, v invalidChange) {
 	if l.invalid == nil || l.isRemoved() {
 		return
 	}

@@ -14,10 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// verdicts are the calls of HandlerOptions.Invalid, as the object's versions before and after, "-" for none.
-type verdicts []string
+// invalidCalls are the calls of HandlerOptions.Invalid, as the object's versions before and after, "-" for none.
+type invalidCalls []string
 
-func (v *verdicts) add(key Key, before, now *InvalidError) {
+func (v *invalidCalls) add(key Key, before, now *InvalidError) {
 	version := func(e *InvalidError) string {
 		if e == nil {
 			return "-"
@@ -27,7 +27,7 @@ func (v *verdicts) add(key Key, before, now *InvalidError) {
 	*v = append(*v, fmt.Sprintf("%s %s->%s", key.Name, version(before), version(now)))
 }
 
-func (v *verdicts) taken() []string {
+func (v *invalidCalls) taken() []string {
 	lines := *v
 	*v = nil
 	return lines
@@ -42,7 +42,7 @@ func TestHandlersAreToldWhatIsInvalid(t *testing.T) {
 	transform := &picky{}
 	bubble(t, Options[*corev1.Pod]{Transform: transform.transform},
 		func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-			var seen, late verdicts
+			var seen, late invalidCalls
 			_, err := inf.AddHandler(func(Event[*corev1.Pod]) {}, HandlerOptions{Invalid: seen.add})
 			require.NoError(t, err)
 			p.Create(spoiled(pod("c")))
@@ -150,7 +150,7 @@ func TestAnObjectThatAnIndexCannotTakeIsInvalid(t *testing.T) {
 			return []string{p.Name}
 		})
 		require.NoError(t, err)
-		v := &verdicts{}
+		v := &invalidCalls{}
 		_, err = inf.AddHandler(func(Event[*corev1.Pod]) {}, HandlerOptions{Invalid: v.add})
 		require.NoError(t, err)
 		onNode := func(node string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Spec.NodeName = node } }

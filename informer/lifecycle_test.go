@@ -44,7 +44,7 @@ func TestAnInformerRunsOnce(t *testing.T) {
 	})
 }
 
-// G1: from whatever it does, Run returns at once.
+// From whatever it does, Run returns at once.
 func TestStopsFromEveryPhase(t *testing.T) {
 	hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 	for name, c := range map[string]struct {
@@ -100,7 +100,6 @@ func TestStopsFromEveryPhase(t *testing.T) {
 	}
 }
 
-// C3.
 func TestWhoeverIsStuckIsNamed(t *testing.T) {
 	for name, opts := range map[string]HandlerOptions{"own goroutine": {Name: "printer"},
 		"inline": {Name: "printer", Inline: true}} {
@@ -157,7 +156,7 @@ func TestWaitForSync(t *testing.T) {
 	})
 }
 
-// I23, I22: under any storm few lines, and never an object.
+// Under any storm few lines, and never an object.
 func TestLogsAreCalmAndDiscreet(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{Transform: func(p *corev1.Pod) (*corev1.Pod, error) {
 		if strings.HasPrefix(p.Name, "bad") {

@@ -33,7 +33,8 @@ func (r *reflector[T]) pagedList(ctx context.Context) error {
 		opts := r.begin()
 		// An empty resourceVersion asks for the most recent state, from the server's cache or from etcd. "0" would be
 		// cheaper, but then a server that lags may answer with an older state (kubernetes/kubernetes#59848).
-		if opts.Limit = r.pageSize; tries == 0 {
+		opts.Limit = r.pageSize
+		if tries == 0 {
 			opts.Limit = 0
 		}
 		expired, err := r.listPages(ctx, opts)

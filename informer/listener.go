@@ -83,7 +83,8 @@ func (l *listener[T]) callInline(log klog.Logger, pulse *pulse, events []Event[T
 		goroutine.Go(func() {
 			for len(events) > 0 {
 				e := events[0]
-				if events = events[1:]; !l.isRemoved() {
+				events = events[1:]
+				if !l.isRemoved() {
 					pulse.does(storing)
 					l.deliver(log, e)
 				}

@@ -36,7 +36,7 @@ func (m million) Watch(context.Context, metav1.ListOptions) (watch.Interface, er
 	return watch.NewRaceFreeFake(), nil
 }
 
-// I20, C2, C3: three handlers, one of which never returns. For each object the heap holds the object itself, its row in
+// Three handlers, one of which never returns. For each object the heap holds the object itself, its row in
 // the store, and the event that waits for the stuck handler: 515 bytes were measured, on amd64, and a quarter more is
 // the bound.
 func TestAMillionObjectsAndAStuckHandler(t *testing.T) {

@@ -44,7 +44,6 @@ func tamper[T any](inf *SharedIndexInformer[T], change func()) {
 	change()
 }
 
-// B10.
 func TestAMutatedObjectIsNamed(t *testing.T) {
 	for field, mutate := range map[string]func(*corev1.Pod){
 		"Spec.NodeName":                   func(p *corev1.Pod) { p.Spec.NodeName = "" },

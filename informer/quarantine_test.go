@@ -59,7 +59,7 @@ func spoiled(p *corev1.Pod) *corev1.Pod { spoil(p); return p }
 
 func named(name string) Key { return Key{Namespace: "default", Name: name} }
 
-// B5: a state that cannot be taken is neither a deletion nor silently ignored.
+// A state that cannot be taken is neither a deletion nor silently ignored.
 func TestABadStateIsQuarantinedAndTriedAgain(t *testing.T) {
 	transform := &picky{}
 	bubble(t, Options[*corev1.Pod]{Transform: transform.transform},
@@ -104,7 +104,7 @@ func TestABadStateIsQuarantinedAndTriedAgain(t *testing.T) {
 		})
 }
 
-// B1, as far as a decoded object goes: one that is bad does not keep the others out.
+// As far as a decoded object goes: one that is bad does not keep the others out.
 func TestOneBadObjectDoesNotSpoilTheList(t *testing.T) {
 	for _, streaming := range []bool{true, false} {
 		t.Run(fmt.Sprintf("streaming=%t", streaming), func(t *testing.T) {
@@ -193,7 +193,7 @@ func TestAPanicOfTransformIsItsFailure(t *testing.T) {
 	})
 }
 
-// B4: what has no name cannot be kept under a key. It is reported, and the version moves on.
+// What has no name cannot be kept under a key. It is reported, and the version moves on.
 func TestAnObjectWithoutANameIsReported(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
 		run(t, inf)
@@ -212,7 +212,7 @@ func TestAnObjectWithoutANameIsReported(t *testing.T) {
 	})
 }
 
-// B1, A16, as far as a decoding client lets us see: an event that cannot be decoded is gone past by a list, a broken
+// As far as a decoding client lets us see: an event that cannot be decoded is gone past by a list, a broken
 // connection is not.
 func TestAnEventThatCannotBeDecoded(t *testing.T) {
 	garbage := watch.Event{Type: watch.Error, Object: &metav1.Status{

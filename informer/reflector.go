@@ -207,7 +207,8 @@ func (r *reflector[T]) list(ctx context.Context) error {
 // cannotStream records that a streamed list has failed with err and a plain one has not. An error which says that the
 // server does not know the protocol is believed at once; any other may have been an accident, once.
 func (r *reflector[T]) cannotStream(err error) {
-	if r.streamsLeft--; apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err) {
+	r.streamsLeft--
+	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err) {
 		r.streamsLeft = 0
 	}
 	if r.streamsLeft == 0 {

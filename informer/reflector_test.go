@@ -286,7 +286,7 @@ func TestPagedListAsksPageByPage(t *testing.T) {
 		})
 }
 
-// A5: the token expires between two pages; what is deleted in between must not survive in the cache.
+// The token expires between two pages; what is deleted in between must not survive in the cache.
 func TestAnExpiredTokenRestartsTheListAndNothingOfTheFirstTryIsLeft(t *testing.T) {
 	for _, expiries := range []int{1, 3} {
 		t.Run(fmt.Sprintf("expiries=%d", expiries), func(t *testing.T) {
@@ -317,7 +317,6 @@ func TestAnExpiredTokenRestartsTheListAndNothingOfTheFirstTryIsLeft(t *testing.T
 	}
 }
 
-// A6.
 func TestAListThatRunsInCirclesIsAnError(t *testing.T) {
 	for name, tokens := range map[string]func(page int) string{
 		"the same token":  func(int) string { return "x" },
@@ -350,7 +349,7 @@ func TestAListThatRunsInCirclesIsAnError(t *testing.T) {
 	}
 }
 
-// A4: a relist tells only what has really changed. A watch that is taken back at once must not let relists run free.
+// A relist tells only what has really changed. A watch that is taken back at once must not let relists run free.
 func TestGoneIsFollowedByAListWithBackoff(t *testing.T) {
 	for name, gone := range map[string]func(context.Context, metav1.ListOptions) (watch.Interface, error){
 		"as an answer": refuse(errExpired),
@@ -386,7 +385,7 @@ func TestGoneIsFollowedByAListWithBackoff(t *testing.T) {
 	}
 }
 
-// A1, A2: a watch that ends soon is resumed where it ended, after a wait that grows; for long there is no list. If one
+// A watch that ends soon is resumed where it ended, after a wait that grows; for long there is no list. If one
 // after the other ends before anything has come, nothing is being followed: client-go makes such watches of a server
 // that hangs up.
 func TestShortWatchesBackOff(t *testing.T) {
@@ -516,7 +515,7 @@ func TestALongWatchIsFollowedByTheNextAtOnce(t *testing.T) {
 	})
 }
 
-// A3, A17: a server that is down or busy is asked again, and resumed, not listed.
+// A server that is down or busy is asked again, and resumed, not listed.
 func TestErrorsAtTheStartOfAWatchResume(t *testing.T) {
 	for name, err := range map[string]error{
 		"503":            errBusy,
@@ -566,7 +565,6 @@ func TestRetryAfterIsAMinimum(t *testing.T) {
 	})
 }
 
-// A18.
 func TestDeniedAndMissingRecoverByThemselves(t *testing.T) {
 	for state, err := range map[State]error{Denied: errForbidden, Missing: errNoSuch} {
 		for _, late := range []bool{false, true} {
@@ -609,7 +607,7 @@ func TestDeniedAndMissingRecoverByThemselves(t *testing.T) {
 	}
 }
 
-// A14: nothing comes any more, not even the end.
+// Nothing comes any more, not even the end.
 func TestASilentWatchIsGivenUpAndResumed(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
 		run(t, inf)
@@ -666,7 +664,7 @@ func TestALateAnswerToAListIsSilence(t *testing.T) {
 		})
 }
 
-// B2, B3: the version never passes an event that was not understood; a list makes good what was missed.
+// The version never passes an event that was not understood; a list makes good what was missed.
 func TestEventsThatBreakTheProtocolLeadToAList(t *testing.T) {
 	withoutVersion := pod("a")
 	withoutVersion.UID = "uid-1"
@@ -705,7 +703,7 @@ func TestEventsThatBreakTheProtocolLeadToAList(t *testing.T) {
 	}
 }
 
-// B7, B8: deleted and created again while nobody looked.
+// Deleted and created again while nobody looked.
 func TestAnotherUIDIsAnotherObject(t *testing.T) {
 	for _, streaming := range []bool{true, false} {
 		t.Run(fmt.Sprintf("streaming=%t", streaming), func(t *testing.T) {
@@ -727,7 +725,6 @@ func TestAnotherUIDIsAnotherObject(t *testing.T) {
 	}
 }
 
-// A11.
 func TestRepeatedEventsAreNotTold(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
 		run(t, inf)

@@ -60,7 +60,7 @@ func (b *damagedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// B1, on a real server: lists and watches in JSON and protobuf, streamed and paged.
+// On a real server: lists and watches in JSON and protobuf, streamed and paged.
 func TestRESTOnARealServer(t *testing.T) {
 	c := testcluster.Shared(t)
 	for _, contentType := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {

@@ -88,7 +88,7 @@ func podsOver(t *testing.T, transport http.RoundTripper) Client[*List[*corev1.Po
 	return client
 }
 
-// B1: one object that cannot be decoded is rejected by name, and nothing else happens to it or to the others.
+// One object that cannot be decoded is rejected by name, and nothing else happens to it or to the others.
 func TestAnObjectThatDoesNotDecodeIsQuarantinedAlone(t *testing.T) {
 	overREST(t, Options[*corev1.Pod]{}, func(t *testing.T, s *overHTTP, inf *informerOfPods) {
 		s.damage = wiretest.SpoilSpec("b")
@@ -209,7 +209,7 @@ func TestAnObjectOfWhichNothingCanBeReadIsCountedByTheList(t *testing.T) {
 	})
 }
 
-// A16: an object beyond all measure is rejected without being held.
+// An object beyond all measure is rejected without being held.
 func TestAnObjectThatIsTooLargeIsQuarantinedAlone(t *testing.T) {
 	huge := bytes.Repeat([]byte{'x'}, 16<<20)
 	overREST(t, Options[*corev1.Pod]{}, func(t *testing.T, s *overHTTP, inf *informerOfPods) {
@@ -291,7 +291,7 @@ func podList(version string, pods ...*corev1.Pod) *corev1.PodList {
 	return list
 }
 
-// A16: the event that a broken connection leaves behind is dropped, and comes again; bytes that are nothing send the
+// The event that a broken connection leaves behind is dropped, and comes again; bytes that are nothing send the
 // informer to the list.
 func TestTruncatedAndGarbledWatches(t *testing.T) {
 	for name, form := range map[string]struct {
@@ -340,7 +340,7 @@ func TestTruncatedAndGarbledWatches(t *testing.T) {
 	}
 }
 
-// A16: HTTP tells of each connection that is lost that something is missing: of the answer, which has no end, and not
+// HTTP tells of each connection that is lost that something is missing: of the answer, which has no end, and not
 // of an event. However often that happens to a resource that is quiet, it is no reason for a list.
 func TestAConnectionThatIsLostBetweenEventsIsNoReasonForAList(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -373,7 +373,7 @@ func TestAConnectionThatIsLostBetweenEventsIsNoReasonForAList(t *testing.T) {
 	}
 }
 
-// A16: lists that are no lists of objects are errors, and nothing of them is believed.
+// Lists that are no lists of objects are errors, and nothing of them is believed.
 func TestOddLists(t *testing.T) {
 	good := podList("5", podAt("a", "4"))
 	for name, c := range map[string]struct {
@@ -599,7 +599,7 @@ func TestRESTIsAClient(t *testing.T) {
 	})
 }
 
-// A17: nothing is tried again behind the informer's back, and Retry-After comes through.
+// Nothing is tried again behind the informer's back, and Retry-After comes through.
 func TestRESTDoesNotRetryByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, asked := time.Now(), []time.Duration{}

@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// C6: each object has its turn once in a period, a period after the one before, and no moment has to bear many of them.
+// Each object has its turn once in a period, a period after the one before, and no moment has to bear many of them.
 func TestResyncIsSpreadOverThePeriod(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		t.Run(fmt.Sprintf("late=%t", late), func(t *testing.T) {

@@ -23,7 +23,7 @@ var failures = map[string]func(){
 	"goexit": runtime.Goexit, // as t.FailNow does
 }
 
-// C1: an event on which the handler panics comes again, with exact waits; meanwhile the others go on.
+// An event on which the handler panics comes again, with exact waits; meanwhile the others go on.
 func TestAPanicIsFollowedByRedelivery(t *testing.T) {
 	for how, fail := range failures {
 		t.Run(how, func(t *testing.T) { testRedelivery(t, fail) })

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// A12: within one stream versions rise, or the stream is not believed.
+// Within one stream versions rise, or the stream is not believed.
 func TestAnEventFromThePastIsNotBelieved(t *testing.T) {
 	for _, typ := range []watch.EventType{watch.Added, watch.Modified, watch.Deleted, watch.Bookmark} {
 		t.Run(string(typ), func(t *testing.T) {
@@ -65,7 +65,7 @@ func (p *proxy) streamsOf(other *podAPI) func(context.Context, metav1.ListOption
 	}
 }
 
-// A8: after a fail-over, a server that lags by half a minute answers. Nothing of what it says may reach the store.
+// After a fail-over, a server that lags by half a minute answers. Nothing of what it says may reach the store.
 func TestAServerThatLagsIsNotBelieved(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
 		lagging := laggard()
@@ -127,7 +127,7 @@ func TestAServerThatLagsLeavesRejectionsAlone(t *testing.T) {
 	})
 }
 
-// A8: what has been deleted does not come back for a moment, nor does an old state, though a stream tells how old it is
+// What has been deleted does not come back for a moment, nor does an old state, though a stream tells how old it is
 // only at its end.
 func TestAStreamOfThePastBringsNothingBack(t *testing.T) {
 	for name, busy := range map[string]bool{"the store is up to date": false, "the store is behind": true} {
@@ -292,7 +292,7 @@ func TestAPlainListOfThePastIsAskedForAgain(t *testing.T) {
 		})
 }
 
-// A7: the server has not got that far yet. It says when to ask again; after three times a plain list decides.
+// The server has not got that far yet. It says when to ask again; after three times a plain list decides.
 func TestATooLargeVersionIsWaitedFor(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
 		late := problem(504, metav1.StatusReasonTimeout, 1)
@@ -326,7 +326,7 @@ func TestATooLargeVersionIsWaitedFor(t *testing.T) {
 	})
 }
 
-// A9: the cluster is restored from a backup. The cache follows, and says so.
+// The cluster is restored from a backup. The cache follows, and says so.
 func TestARestoredClusterIsFollowed(t *testing.T) {
 	for _, streaming := range []bool{true, false} {
 		bubble(t, Options[*corev1.Pod]{DisableWatchList: !streaming, PageSize: 1},

@@ -316,7 +316,8 @@ func (w *watching[T]) silent() error {
 		return fmt.Errorf("watch: %w for %s; a client that cannot stream one, such as a fake, may need "+
 			"Options.DisableWatchList", errSlowStream, w.silence)
 	}
-	if w.bookmarks = max(0, w.bookmarks-1); !w.heard {
+	w.bookmarks = max(0, w.bookmarks-1)
+	if !w.heard {
 		w.mutes++
 	}
 	return fmt.Errorf("watch: %w for %s", errSilent, w.silence)

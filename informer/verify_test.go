@@ -33,7 +33,7 @@ func (p *proxy) lossy(k int) {
 	})
 }
 
-// A10: whatever event is lost, the next comparison finds it, says so once, and a list repairs it.
+// Whatever event is lost, the next comparison finds it, says so once, and a list repairs it.
 func TestALostEventIsFoundAndRepaired(t *testing.T) {
 	script := []func(p *proxy){
 		func(p *proxy) { p.Create(pod("c")) },
@@ -237,7 +237,7 @@ func TestDurationsThatMakeNoSense(t *testing.T) {
 	}
 }
 
-// G1: Run does not wait for a comparison.
+// Run does not wait for a comparison.
 func TestStopsInTheMiddleOfAComparison(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{VerifyEvery: time.Minute},
 		func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
@@ -253,7 +253,7 @@ func TestStopsInTheMiddleOfAComparison(t *testing.T) {
 		})
 }
 
-// A18: what is older than it may be is not vouched for, whatever is the reason.
+// What is older than it may be is not vouched for, whatever is the reason.
 func TestMaxStaleness(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{Name: "pods", MaxStaleness: 3 * time.Minute},
 		func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {

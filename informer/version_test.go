@@ -64,7 +64,7 @@ func TestWaitForResourceVersionEndsWithTheInformer(t *testing.T) {
 	})
 }
 
-// A9: the version that somebody waits for was in a future that will not be.
+// The version that somebody waits for was in a future that will not be.
 func TestWaitForResourceVersionEndsWithARewind(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
 		run(t, inf)

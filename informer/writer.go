@@ -168,7 +168,7 @@ func (w *writer[T]) commit(l *listWatch[T], deltas []delta[T]) {
 				w.seenAgainLocked(row, d)
 			}
 		case d.deleted:
-			w.store.acquitLocked(d.key, true)
+			w.store.clearInvalidLocked(d.key, true)
 			if held {
 				w.removeLocked(l, row, d)
 			}
@@ -188,7 +188,7 @@ func (w *writer[T]) commit(l *listWatch[T], deltas []delta[T]) {
 			if held {
 				event.Type, event.Old, event.Initial = Updated, w.store.Value(row), false
 			}
-			w.store.acquitLocked(d.key, false)
+			w.store.clearInvalidLocked(d.key, false)
 			w.store.putLocked(row, d.item, d.epoch)
 			w.events = append(w.events, event)
 		}
@@ -261,7 +261,7 @@ func (w *writer[T]) tell() {
 	if len(w.events)+len(w.repeats) > 0 {
 		w.tellEvents()
 	}
-	w.tellVerdicts()
+	w.tellInvalidChanges()
 }
 
 func (w *writer[T]) tellEvents() {
@@ -328,7 +328,7 @@ func (w *writer[T]) join(l *listener[T]) error {
 	w.push(l, stored, joined)
 	for key, r := range w.store.invalid {
 		w.pulse.does(storing)
-		l.judge(w.log, verdict{key: key, now: r.InvalidError})
+		l.tellInvalid(w.log, invalidChange{key: key, now: r.InvalidError})
 	}
 	w.forgetRemoved() // where nothing changes, tell does not do it
 	w.listeners = append(w.listeners, l)
@@ -397,7 +397,7 @@ func (w *writer[T]) sweep(l *listWatch[T], epoch uint64) {
 	w.store.Lock()
 	for key, r := range w.store.invalid {
 		if r.epoch < epoch && l.sweeps(key) {
-			w.store.acquitLocked(key, true)
+			w.store.clearInvalidLocked(key, true)
 		}
 	}
 	w.store.Unlock()
@@ -411,7 +411,7 @@ func (w *writer[T]) sweep(l *listWatch[T], epoch uint64) {
 		w.store.Unlock()
 		w.tell()
 	}
-	w.tell() // verdicts, if nothing was swept
+	w.tell() // what is untold, if nothing was swept
 }
 
 // unseenSince returns the rows of a list-watch whose objects no list from that epoch on, or the watch after it, has

@@ -252,7 +252,7 @@ func TestAFailureBesideTheEndOfItsContextIsNotLost(t *testing.T) {
 	}
 }
 
-func TestRunTwice(t *testing.T) { // G2
+func TestRunTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
 		a := start(t, newCandidate(t, s.link("a")), 0)

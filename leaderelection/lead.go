@@ -51,7 +51,7 @@ func (w *work) mayStart() error {
 // start calls lead on a goroutine of its own. It returns a channel that is closed when that has ended.
 func (w *work) start(ctx context.Context, lead func(context.Context) error) <-chan struct{} {
 	w.group.Go("lead", func() {
-		w.result = judge(lead(ctx))
+		w.result = outcomeOf(lead(ctx))
 		if w.result.stuck {
 			w.unfinished.Store(true)
 		}
@@ -59,8 +59,8 @@ func (w *work) start(ctx context.Context, lead func(context.Context) error) <-ch
 	return w.group.Done()
 }
 
-// judge finds out what a lead function's error means.
-func judge(err error) outcome {
+// outcomeOf finds out what a lead function's error means.
+func outcomeOf(err error) outcome {
 	return outcome{
 		err:      err,
 		canceled: lifecycle.IsOnly(err, context.Canceled),

@@ -233,7 +233,7 @@ func (c *chaos) run(steps int) []string {
 			c.start(slot)
 		}
 	}
-	// I18: LeaseDuration on the slowest clock, two RetryPeriods, the time of a try, and the work of an old leader that
+	// LeaseDuration on the slowest clock, two RetryPeriods, the time of a try, and the work of an old leader that
 	// has to end first.
 	time.Sleep(scale(15*time.Second+2*2400*time.Millisecond+3*time.Second+500*time.Millisecond, 1.05) + 6*time.Second)
 	leading := 0

@@ -188,7 +188,8 @@ func (w *retryWishes) visit(err error, final bool, after time.Duration) {
 			below(err)
 		}
 	}
-	if after = cmp.Or(after, w.requeueAfter); leaf && !final {
+	after = cmp.Or(after, w.requeueAfter)
+	if leaf && !final {
 		w.pause = max(w.pause, pauseOf(err))
 		switch {
 		case after == 0:

@@ -69,7 +69,8 @@ func (c *core[K]) ring() {
 		c.arm(next)
 	}
 	if c.rough != 0 {
-		if c.rough = 0; c.roughUsed {
+		c.rough = 0
+		if c.roughUsed {
 			c.rough, c.roughUsed = c.now(), false
 			c.arm(c.rough + int64(granularity))
 		}

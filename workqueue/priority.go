@@ -133,7 +133,8 @@ func (l *line[K]) class(p Priority) *class[K] {
 	i, found := l.search(p)
 	if !found {
 		c := l.spareClass
-		if l.spareClass = nil; c == nil {
+		l.spareClass = nil
+		if c == nil {
 			c = &class[K]{flows: map[*group]*flow[K]{}}
 		}
 		c.priority, c.overtaken = p, 0

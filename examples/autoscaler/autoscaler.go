@@ -144,7 +144,8 @@ func (r *autoscaler) look(ctx context.Context, hpa *autoscalingv2.HorizontalPodA
 // observe reads what a decision by metrics needs.
 func (r *autoscaler) observe(ctx context.Context, s *situation) {
 	selector, trouble := r.findPods(s)
-	if s.trouble = trouble; trouble != nil {
+	s.trouble = trouble
+	if trouble != nil {
 		return
 	}
 	for i := range s.hpa.Spec.Metrics {

@@ -103,7 +103,8 @@ func (m *meter) usage(ctx context.Context, namespace string, pods labels.Selecto
 				continue
 			}
 			value, ok := c.Usage[name]
-			if complete = ok; !ok {
+			complete = ok
+			if !ok {
 				break
 			}
 			total += value.MilliValue()

@@ -40,7 +40,8 @@ func (s *situation) evaluate(d *decision) (best proposal, ok bool) {
 		p, trouble := s.propose(&specs[i], &s.readings[i])
 		if trouble != nil {
 			d.warn(trouble)
-			if failed++; first == nil {
+			failed++
+			if first == nil {
 				first = trouble
 			}
 			continue

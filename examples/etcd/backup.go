@@ -287,7 +287,8 @@ func (c *backupCall) report(ctx context.Context, status metav1.ConditionStatus, 
 	message = message[:min(len(message), 1000)]
 	now, err := objects.UpdateStatus(ctx, c.reconciler.backups.In(c.backup.Namespace), c.backup,
 		func(b *v1.EtcdBackup) error {
-			if b.Status.ObservedGeneration = b.Generation; change != nil {
+			b.Status.ObservedGeneration = b.Generation
+			if change != nil {
 				change(&b.Status)
 			}
 			return objects.SetCondition(&b.Status.Conditions, b.Generation,

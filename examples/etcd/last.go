@@ -83,7 +83,8 @@ func (r *call) undeletable(ctx context.Context, reason, message string) error {
 	if err != nil {
 		return err
 	}
-	if r.cluster = now; before.Reason != reason {
+	r.cluster = now
+	if before.Reason != reason {
 		kind := corev1.EventTypeNormal
 		if reason == v1.ReasonBackupFailed {
 			kind = corev1.EventTypeWarning

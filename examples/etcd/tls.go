@@ -66,7 +66,8 @@ func (r *call) certify(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.bundle = client[certs.BundleKey]; s.secret != nil {
+	s.bundle = client[certs.BundleKey]
+	if s.secret != nil {
 		s.bundle = s.ca.Bundle()
 	}
 	config, err := certs.Config(client)

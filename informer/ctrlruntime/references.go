@@ -114,7 +114,8 @@ func (r *references) set(referrer client.ObjectKey, keys []informer.Key) (change
 		}
 		r.by[key][referrer] = struct{}{}
 	}
-	if r.of[referrer] = keys; len(keys) == 0 {
+	r.of[referrer] = keys
+	if len(keys) == 0 {
 		delete(r.of, referrer)
 	}
 	return append(slices.Clone(before), keys...)

@@ -60,7 +60,7 @@ func Claim[T informer.Object](ctx context.Context, owner *Owner, client Patcher[
 		alive    error // nil if the owner may adopt; set once checked
 	)
 	for o := range candidates {
-		switch owner.judge(o, wanted(o)) {
+		switch owner.decide(o, wanted(o)) {
 		case kept:
 			mine = append(mine, o)
 		case adopted:
@@ -94,17 +94,17 @@ func Claim[T informer.Object](ctx context.Context, owner *Owner, client Patcher[
 	return mine, nil
 }
 
-// verdict is what Claim does with a candidate.
-type verdict uint8
+// decision is what Claim does with a candidate.
+type decision uint8
 
 const (
-	ignored verdict = iota
+	ignored decision = iota
 	kept
 	adopted
 	released
 )
 
-func (o *Owner) judge(child metav1.Object, wanted bool) verdict {
+func (o *Owner) decide(child metav1.Object, wanted bool) decision {
 	ours, taken := o.controls(child)
 	switch {
 	case ours && wanted:

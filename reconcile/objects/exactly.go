@@ -177,7 +177,8 @@ func matched(is, wanted []any) (ours []bool, err error) {
 		first := -1
 		for i, e := range is {
 			if !ours[i] && fits(e, element) {
-				if candidates++; first < 0 {
+				candidates++
+				if first < 0 {
 					first = i
 				}
 			}

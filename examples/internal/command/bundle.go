@@ -56,7 +56,8 @@ func saveBundle(name string, m *reconcile.Manager) {
 	file, err := os.CreateTemp("", name+"-*.jsonl.gz") // readable by the owner only
 	if err == nil {
 		err = inspect.WriteBundle(ctx, file, m)
-		if failed := file.Close(); err == nil {
+		failed := file.Close()
+		if err == nil {
 			err = failed
 		}
 	}

@@ -71,7 +71,8 @@ func (l *List) Each(visit func([]wire.Event) error) (metav1.ListMeta, error) {
 			continue
 		}
 		wanted := len(unproven) < samples
-		if unproven = append(unproven, events...); wanted {
+		unproven = append(unproven, events...)
+		if wanted {
 			sampled = append(sampled, b)
 		} else {
 			l.reader.Recycle(b)

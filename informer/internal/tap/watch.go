@@ -63,7 +63,8 @@ func (w *Watch) edit(b *wire.Batch, events []wire.Event) {
 		}
 	}
 	now := w.tap.shapeOf(&w.tap.watches)
-	if good := slices.IndexFunc(events, func(e wire.Event) bool { return e.Type == watch.Error }); !now.proven() {
+	good := slices.IndexFunc(events, func(e wire.Event) bool { return e.Type == watch.Error })
+	if !now.proven() {
 		if good < 0 {
 			good = len(events)
 		}

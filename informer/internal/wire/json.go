@@ -325,7 +325,8 @@ func saysType(r raw, j *jsonReader) bool {
 			return j.skip()
 		}
 		text, err := j.text()
-		if *said = *said || text != ""; version && kind {
+		*said = *said || text != ""
+		if version && kind {
 			return io.EOF // it need not look further
 		}
 		return err

@@ -185,7 +185,8 @@ func (r *Run) RequestEnds(resp *http.Response) {
 		return
 	}
 	p := &r.details.pace
-	if p.code = -1; resp != nil {
+	p.code = -1
+	if resp != nil {
 		p.code = resp.StatusCode
 	}
 	if p.underWay--; p.underWay == 0 {

@@ -102,7 +102,8 @@ func (s *Interner) prepareJSON(o any) {
 	s.prepare(o)
 	s.forJSON.Do(func() {
 		s.json = namer{}.value(s.object.Elem())
-		if s.boxes, s.habits = make(table[any], 4096), make([]habit, habits); s.whole() {
+		s.boxes, s.habits = make(table[any], 4096), make([]habit, habits)
+		if s.whole() {
 			s.wholes = make(table[whole], 1024)
 		}
 	})

@@ -122,7 +122,8 @@ func (n namer) field(t reflect.Type) *field {
 	case kind == reflect.Map && t != untypedType:
 		f.shape, f.key.habit = mapping, &habit{}
 	}
-	if f.value = n.value(of); t == textsType {
+	f.value = n.value(of)
+	if t == textsType {
 		f.value.habit = &habit{}
 	}
 	return f

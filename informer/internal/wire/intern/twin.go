@@ -36,7 +36,8 @@ func (d *decoder) twin(known *part, slot *atomic.Pointer[part], at unsafe.Pointe
 		return ok
 	}
 	// What is inside is made for the second time. If that goes on at each level, it takes the square of their number.
-	if d.change = AtFirst; d.again == maxAgain {
+	d.change = AtFirst
+	if d.again == maxAgain {
 		d.change = Always
 	}
 	d.again++

@@ -196,7 +196,8 @@ func serve(ctx context.Context, address, file string, out, errOut io.Writer) err
 	defer context.AfterFunc(ctx, func() { server.Close() })()
 	fmt.Fprintf(out, "http://%s/ shows the bundle of %s; Ctrl-C ends.\n", listener.Addr(),
 		b.Created.Local().Format(time.DateTime))
-	if err := server.Serve(listener); ctx.Err() == nil {
+	err = server.Serve(listener)
+	if ctx.Err() == nil {
 		return err
 	}
 	return nil
