@@ -9,8 +9,8 @@
 //	      Scope.MayShow      whether an informer may show what was written
 //
 // The package decides neither which cache has to show a write nor for how long a key waits: that is what a Debtor is
-// for. It knows no controller, no key's state and no queue. It starts no goroutine, and the transport keeps nothing of a
-// request once it is answered.
+// for. It knows no controller, no key's state and no queue. It starts no goroutine, and the transport keeps nothing
+// of a request once it is answered.
 //
 // # The lock
 //
