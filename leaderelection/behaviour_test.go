@@ -22,6 +22,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+
+	"github.com/thermostat-go/thermostat/internal/election"
 )
 
 func TestConfigIsChecked(t *testing.T) {
@@ -92,11 +94,11 @@ func TestTheTransportIsOurOwn(t *testing.T) {
 	}
 	e, err := New(Config{REST: cfg, Namespace: "ns", Name: "lock"})
 	require.NoError(t, err)
-	first := e.client.transport.base
+	first := e.client.transport.Base()
 	require.Equal(t, []string{"http/1.1"}, first.TLSClientConfig.NextProtos)
 	_, err = e.client.get(t.Context())
 	require.ErrorContains(t, err, "dialled")
-	require.NotSame(t, first, e.client.transport.base, "a failed try gives the next one a fresh connection")
+	require.NotSame(t, first, e.client.transport.Base(), "a failed try gives the next one a fresh connection")
 	require.Equal(t, 0, len(cfg.NextProtos), "the caller's configuration is not touched")
 
 	for err, fresh := range map[error]bool{
@@ -105,16 +107,16 @@ func TestTheTransportIsOurOwn(t *testing.T) {
 		apierrors.NewConflict(leases, "lock", errors.New("changed")):    false,
 		apierrors.NewNotFound(leases, "lock"):                           false,
 	} {
-		before := e.client.transport.base
+		before := e.client.transport.Base()
 		require.Error(t, e.client.done("update", err))
-		require.Equal(t, fresh, before != e.client.transport.base, "%v", err)
+		require.Equal(t, fresh, before != e.client.transport.Base(), "%v", err)
 	}
 
-	e.client.transport.config.TLSClientConfig.CAData,
-		e.client.transport.config.TLSClientConfig.Insecure = []byte("no certificate"), false
-	before := e.client.transport.base
-	e.client.transport.fresh()
-	require.Same(t, before, e.client.transport.base, "unreadable certificates leave the old ones in use")
+	e.client.transport.Config.TLSClientConfig.CAData,
+		e.client.transport.Config.TLSClientConfig.Insecure = []byte("no certificate"), false
+	before := e.client.transport.Base()
+	e.client.transport.Fresh()
+	require.Same(t, before, e.client.transport.Base(), "unreadable certificates leave the old ones in use")
 
 	closed := false
 	shared := &wrapped{&closing{roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("no") }),
@@ -516,7 +518,7 @@ func TestAPausedLeaderInTheMiddleOfThings(t *testing.T) {
 		sent := ten.sent
 		lease := ten.lastLease()
 		settle(500 * time.Millisecond)
-		ten.extend(instant{sent.mono.Add(-time.Hour), sent.wall.Add(-time.Hour)}, lease)
+		ten.extend(election.Instant{Mono: sent.Mono.Add(-time.Hour), Wall: sent.Wall.Add(-time.Hour)}, lease)
 		require.False(t, a.IsLeader(), "the wall says that it is over")
 		require.ErrorIs(t, a.wait(), ErrLost)
 		ten.extend(a.now(), lease)

@@ -85,7 +85,7 @@ func (c *campaign) acquire(ctx context.Context, o observation) *tenure {
 	try, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.tryTimeout)
 	defer cancel()
 	sent := c.now()
-	attempt := acquired(o.lease, c.meta(), c.identity, c.cfg.LeaseDuration, sent.wall)
+	attempt := acquired(o.lease, c.meta(), c.identity, c.cfg.LeaseDuration, sent.Wall)
 	c.view.attempting(attempt)
 	switch {
 	case o.mine: // an earlier attempt, under which nothing was done: what it has received still holds

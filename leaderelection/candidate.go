@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 
+	"github.com/thermostat-go/thermostat/internal/election"
 	"github.com/thermostat-go/thermostat/internal/kube"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
@@ -33,10 +34,9 @@ type candidate struct {
 	tenure   atomic.Pointer[tenure] // of the lead function that Run waits for; nil at all other times
 }
 
-// An instant is a moment on both clocks.
-type instant struct{ mono, wall time.Time }
-
-func (c *candidate) now() instant { return instant{mono: time.Now(), wall: c.wall().Round(0)} }
+func (c *candidate) now() election.Instant {
+	return election.Instant{Mono: time.Now(), Wall: c.wall().Round(0)}
+}
 
 // pace is the time between two tries of a candidate.
 func (c *candidate) pace() time.Duration { return scale(c.cfg.RetryPeriod, 1+0.2*c.random()) }

@@ -88,7 +88,7 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 	defer func() {
 		stop()
 		observing.Wait()
-		e.client.transport.close()
+		e.client.transport.Close()
 	}()
 
 	t, err := e.campaign.run(ctx)

@@ -46,7 +46,7 @@ func (t *tenure) tryRenew() {
 	base := t.lastLease()
 	for {
 		sent := t.now()
-		lease, err := t.client.update(ctx, renewed(base, t.cfg.LeaseDuration, sent.wall))
+		lease, err := t.client.update(ctx, renewed(base, t.cfg.LeaseDuration, sent.Wall))
 		if err == nil {
 			if lost := t.lossBy(lease); lost != nil { // an admission webhook, say
 				t.cancel(lost)

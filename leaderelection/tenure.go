@@ -9,6 +9,8 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/internal/election"
 )
 
 // A tenure is the time for which a candidate may lead: from an acknowledged acquisition until RenewDeadline after the
@@ -25,14 +27,14 @@ type tenure struct {
 	// Guarded by mu. lease is as of the last acknowledged write, and sent is when that was sent. They only move on, and
 	// not after the tenure has ended.
 	lease *coordinationv1.Lease
-	sent  instant
+	sent  election.Instant
 	word  string // for the next leader, see [Elector.SetHandover]
 }
 
 // A tenureKey is the key of a tenure in the context that it gives to the lead function.
 type tenureKey struct{ *candidate }
 
-func (c *candidate) newTenure(ctx context.Context, sent instant, lease *coordinationv1.Lease,
+func (c *candidate) newTenure(ctx context.Context, sent election.Instant, lease *coordinationv1.Lease,
 	received handover) *tenure {
 	t := &tenure{candidate: c, token: tokenOf(lease), received: received, lease: lease, sent: sent}
 	t.ctx, t.cancel = context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), tenureKey{c}, t))
@@ -87,24 +89,22 @@ func (t *tenure) await(ctx context.Context, w *work, returned <-chan struct{}, s
 }
 
 // remaining returns how much is left of the tenure: until RenewDeadline after the last acknowledged renewal was sent,
-// on whichever of the two clocks that comes first. The monotonic clock is the one that counts, since it cannot be set.
-// But on Linux it stands still while the machine sleeps, and the wall clock does not. A wall clock that is set back
-// changes nothing.
-func (t *tenure) remaining(now instant) time.Duration {
+// on whichever of the two clocks that comes first.
+func (t *tenure) remaining(now election.Instant) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.remainingLocked(now)
 }
 
-func (t *tenure) remainingLocked(now instant) time.Duration {
-	return t.cfg.RenewDeadline - max(now.mono.Sub(t.sent.mono), now.wall.Sub(t.sent.wall))
+func (t *tenure) remainingLocked(now election.Instant) time.Duration {
+	return election.Left(t.cfg.RenewDeadline, t.sent, now)
 }
 
 func (t *tenure) valid() bool { return t.ctx.Err() == nil && t.remaining(t.now()) > 0 }
 
 // extend moves the deadline when a renewal was acknowledged: it counts from when the renewal was sent, because the
 // answer may be late. An answer that comes after the deadline does not bring the tenure back.
-func (t *tenure) extend(sent instant, lease *coordinationv1.Lease) {
+func (t *tenure) extend(sent election.Instant, lease *coordinationv1.Lease) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ctx.Err() != nil || t.remainingLocked(t.now()) <= 0 {
@@ -121,13 +121,13 @@ func (t *tenure) lastLease() *coordinationv1.Lease {
 }
 
 // expired returns the loss of the tenure by its deadline: nil if that has not passed.
-func (t *tenure) expired(now instant) error {
+func (t *tenure) expired(now election.Instant) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
 	case t.remainingLocked(now) > 0:
 		return nil
-	case now.mono.Sub(t.sent.mono) < t.cfg.RenewDeadline:
+	case now.Mono.Sub(t.sent.Mono) < t.cfg.RenewDeadline:
 		return &LostError{Reason: ReasonClock, Lease: t.String()}
 	}
 	return &LostError{Reason: ReasonDeadline, Lease: t.String(), Err: t.failures.renewal().err}
