@@ -1,0 +1,212 @@
+package sharding
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv("REPLICA") == "" {
+		os.Exit(m.Run())
+	}
+	if err := runReplica(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		if errors.Is(err, ErrStuck) {
+			os.Exit(1)
+		}
+		os.Exit(2)
+	}
+	os.Exit(0)
+}
+
+// realSlices is how many slices the real processes share.
+const realSlices = 12
+
+// runReplica takes part until SIGTERM. It stamps its work on each slice into a file, a line every few milliseconds. The
+// time in a line is from before the check: in a process that was paused after it the line itself may come at any time.
+func runReplica() error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	cfg, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
+	if err != nil {
+		return err
+	}
+	stamps, err := os.OpenFile(os.Getenv("STAMPS"), os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	var shards *Shards
+	var working lifecycle.Group
+	work := func(slice int, key types.NamespacedName) error {
+		for {
+			now := time.Now()
+			ctx, epoch, leave, err := shards.Enter(context.Background(), key)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(stamps, "%d %s-%d %d\n", slice, os.Getenv("REPLICA"), epoch, now.UnixNano())
+			lifecycle.Sleep(ctx, 20*time.Millisecond)
+			leave()
+			if err != nil {
+				return err
+			}
+		}
+	}
+	shards, err = New(Options{REST: cfg, Namespace: os.Getenv("NAMESPACE"), Name: "shards",
+		Identity: os.Getenv("REPLICA"), By: func(key types.NamespacedName) string { return key.Name },
+		Slices: realSlices, LeaseDuration: 3 * time.Second, RenewDeadline: 1500 * time.Millisecond,
+		RetryPeriod: 400 * time.Millisecond, StopGrace: 500 * time.Millisecond,
+		Gained: func(slices []int) {
+			for _, slice := range slices {
+				working.Go("work", func() { _ = work(slice, keyOf(slice, realSlices)) })
+			}
+		}})
+	if err != nil {
+		return err
+	}
+	err = shards.Run(ctx)
+	<-working.Done()
+	return err
+}
+
+// A stamp is one line: who worked on a slice, under which epoch.
+type stamp struct {
+	slice int
+	by    string
+	at    time.Time
+}
+
+func readStamps(t *testing.T, file string) (all []stamp) {
+	raw, err := os.ReadFile(file)
+	require.NoError(t, err)
+	for line := range bytes.Lines(raw) {
+		var s stamp
+		var at int64
+		// the last line may not be finished
+		if n, _ := fmt.Sscanf(string(line), "%d %s %d\n", &s.slice, &s.by, &at); n == 3 {
+			s.at = time.Unix(0, at)
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// overlaps returns who went on with a slice after another one had begun, in the order of the file. A line that comes
+// late, and was begun before the later one's first, is what a Lease cannot prevent: the one write in flight of a process
+// that was paused.
+func overlaps(all []stamp) (owners int, broken []string) {
+	type turn struct {
+		by    string
+		began time.Time
+		ended map[string]bool
+	}
+	turns := map[int]*turn{}
+	for _, s := range all {
+		t := turns[s.slice]
+		if t == nil {
+			t = &turn{ended: map[string]bool{}}
+			turns[s.slice] = t
+		}
+		switch {
+		case s.by == t.by || t.ended[s.by] && s.at.Before(t.began):
+			continue
+		case t.ended[s.by]:
+			broken = append(broken, fmt.Sprintf("%s worked on slice %d after %s had begun", s.by, s.slice, t.by))
+		default:
+			owners++
+		}
+		t.ended[t.by] = true
+		t.by, t.began = s.by, s.at
+	}
+	return owners, broken
+}
+
+func TestStampsOverlapIsSeen(t *testing.T) {
+	line := func(by string, at int64) stamp { return stamp{1, by, time.Unix(at, 0)} }
+	n, broken := overlaps([]stamp{line("a", 1), line("a", 2), line("b", 3), {2, "a", time.Unix(4, 0)}})
+	require.Equal(t, 3, n)
+	require.Empty(t, broken)
+	_, broken = overlaps([]stamp{line("a", 1), line("b", 2), line("a", 3)})
+	require.Len(t, broken, 1)
+	_, broken = overlaps([]stamp{line("a", 1), line("b", 3), line("a", 2), line("b", 4)})
+	require.Empty(t, broken, "in flight while its process was paused")
+}
+
+// TestRealProcesses has three processes share the slices of a real control plane, while they are killed, paused and
+// asked to end.
+func TestRealProcesses(t *testing.T) {
+	cluster := testcluster.Shared(t)
+	namespace, dir := cluster.Namespace(t), t.TempDir()
+	file, kubeconfig := filepath.Join(dir, "stamps"), filepath.Join(dir, "kubeconfig")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	require.NoError(t, testcluster.WriteKubeconfig(kubeconfig, cluster.Config()))
+	binary, err := os.Executable()
+	require.NoError(t, err)
+	run := func(name string) *testcluster.Process {
+		p, err := cluster.Run(t.Context(), testcluster.Command{Name: namespace + "-" + name, Path: binary,
+			Env: []string{"REPLICA=" + name, "KUBECONFIG=" + kubeconfig, "NAMESPACE=" + namespace, "STAMPS=" + file}})
+		require.NoError(t, err)
+		return p
+	}
+	// all waits until every slice is worked on, and each of these works.
+	all := func(who ...string) {
+		from := time.Now()
+		require.Eventually(t, func() bool {
+			worked, replicas := map[int]bool{}, map[string]bool{}
+			for _, s := range readStamps(t, file) {
+				if s.at.After(from) {
+					name, _, _ := strings.Cut(s.by, "-")
+					worked[s.slice], replicas[name] = true, true
+				}
+			}
+			missing := func(name string) bool { return !replicas[name] }
+			return len(worked) == realSlices && !slices.ContainsFunc(who, missing)
+		}, 2*time.Minute, 200*time.Millisecond, "%v", who)
+	}
+	began := time.Now()
+	a, b, c := run("a"), run("b"), run("c")
+	all("a", "b", "c")
+	require.NoError(t, a.Kill(t.Context()))
+	all("b", "c")
+	require.NoError(t, b.Stop(t.Context()))
+	all("c")
+	require.NoError(t, b.Continue(t.Context()))
+	a, err = a.Restart(t.Context())
+	require.NoError(t, err)
+	all("a", "c") // b's work may have been stuck when it was paused: then it has ended
+	require.NoError(t, c.Terminate(t.Context()))
+	status, err := c.Wait(t.Context())
+	require.NoError(t, err)
+	require.Contains(t, []string{"exit status 0", ""}, status, "see %s", c.Log)
+	all("a")
+	var ending sync.WaitGroup
+	for _, p := range []*testcluster.Process{a, b} {
+		ending.Go(func() { _ = p.Terminate(context.Background()) })
+	}
+	ending.Wait()
+	lines := readStamps(t, file)
+	owners, broken := overlaps(lines)
+	t.Logf("%v: %d stamps, %d slices begun, overlaps %d", time.Since(began).Round(time.Second), len(lines), owners,
+		len(broken))
+	require.Empty(t, broken)
+	require.Greater(t, owners, 2*realSlices)
+}

@@ -1,0 +1,132 @@
+// Package sharding lets all replicas of a controller work at once, each on its own share of the keys. They agree on the
+// shares through Leases alone: there is no component of its own, no label on objects and no webhook.
+//
+//	shards, err := sharding.New(sharding.Options{REST: cfg, Namespace: "prod", Name: "my-controller",
+//		Gained: func(slices []int) { /* queue the keys of these slices */ }})
+//	...
+//	go shards.Run(ctx)
+//	...
+//	ctx, epoch, leave, err := shards.Enter(ctx, key) // in front of each reconcile
+//	if err != nil {
+//		return nil // another replica has the key
+//	}
+//	defer leave()
+//
+// # What it does not do yet
+//
+// It is new: internals.md says what its tests do not show yet. It is not wired into package reconcile. A Manager takes no Shards as its Elector, keeps the keys of all slices, and
+// its informers cache everything. Until then each replica runs its workers all the time, without an Elector; Reconcile
+// begins with Enter and ends with leave; Gained calls Controller.Enqueue for the keys of the slices that a cache has
+// ([Shards.Slice] tells); and the requests go through [Shards.Fence]. A replica does not tell the next owner of a slice
+// what it wrote: the next owner's caches may be behind it for a moment, so its updates need a resourceVersion as a
+// precondition, and what it creates needs a name that follows from its owner. What the seam has to be, internals.md
+// says. There are no weights, and a hot slice is not split.
+//
+// # Words
+//
+// The keys are cut into slices by a hash, of the namespace by default. Each replica has one Lease of its own, which it
+// renews. The table, the annotation of another Lease, says which replica owns which slice. The time for which a replica
+// may work is its tenure: from one acknowledged renewal of its Lease until RenewDeadline after it was sent. A replica
+// works on a slice in its tenure, while the table names it as the owner. To free a slice, its owner has stopped.
+//
+// # The protocol
+//
+//	Lease my-controller            annotation: the table. Changed by conditional updates only
+//	Lease my-controller-f3k9...    of replica a, renewed every RetryPeriod by a
+//	Lease my-controller-x82m...    of replica b
+//
+//	join         a replica makes its Lease, under a name that nobody has had before, and then adds itself to the table
+//	claim        one that has less than its share asks in the table for slices of those who have more, when it is
+//	             prepared for them, and has been a member for LeaseDuration
+//	hand over    their owner ends its work on them, and makes the one that has asked their owner, in one write
+//	leave        one that ends gives all of its slices away, when its work has ended, in one write
+//	remove       one whose Lease has stood unchanged for LeaseDuration is removed: its Lease first, on the condition
+//	             that it has still not changed, and then its name from the table. Its slices go to the others, in one
+//	             write, by whoever is first
+//
+// One list and one watch of the group's Leases show a replica all of that. The table is a Lease, too, for that reason:
+// objects of one kind have one order, so whoever has seen a table has seen every Lease that was made before it. Also, a
+// Role for Leases is all that is needed. The annotation has some 4 KiB for 256 slices and 50 replicas.
+//
+// Requests do not grow with slices: each replica renews one Lease in a RetryPeriod, and a move of any number of slices
+// between two replicas costs two writes. Events do grow with the square of the replicas, as each one watches all: 50
+// replicas are 25 renewals a second, and 1,250 events a second at the server.
+//
+// # Why two replicas do not work on one slice
+//
+// The assumptions are those of package leaderelection: clocks that are off by 5 % at most, a server that applies
+// conditional writes one after the other, and no pause longer than the margin.
+//
+//  1. Versions of the table are one after the other, each made from the one before by one of the changes above. So a
+//     slice changes its owner in two ways: by a write of its owner, or by one that removes the owner.
+//  2. An owner sends the write that gives a slice away after its work has ended. It does not begin again on the
+//     strength of what it remembers: only when it has seen a later version of the table, in which it is still the owner
+//     and nobody asks for the slice. The write, whose answer may have been lost, was based on one in which somebody did.
+//     So it fails for good.
+//  3. Whoever removes a replica has seen its Lease at version r, read at b, and has waited on its own clock. Either r
+//     has stood for LeaseDuration, and the deletion on the condition that it is still r has succeeded, at d: then no
+//     renewal after r was acknowledged, and none will be. Or a read by name, answered at b, has not found the Lease,
+//     and LeaseDuration has passed: then none was acknowledged that was sent after b, and none will be, for a replica
+//     never makes its Lease again.
+//  4. So the removed replica's last acknowledged renewal was sent at s <= b. Its work ends by
+//     s + (RenewDeadline + StopGrace)(1+ρ), which is before b + LeaseDuration(1-ρ): [New] refuses other durations. A
+//     timer ends the work's context at the deadline; work that does not return makes Run return [ErrStuck], and the
+//     process must exit. The write that gives its slices away comes later than that.
+//  5. A replica works only on what the table names it for, under its present name. It may have seen an old version: in
+//     every later one it still is the owner, unless it has given the slice away, and it remembers the latest version
+//     that it has seen, or it was removed, and then 4 holds.
+//  6. A process that goes on after it has lost its tenure is another replica, with another name and another Lease, and
+//     begins when the work of the one before has ended. So does a process that restarts.
+//
+// The deadline, the wait and the margin are those of a Lease; exclusion of slices follows from it by the table, without
+// a renewal for each slice.
+//
+// # When the table is deleted or edited
+//
+// The text of the table begins with a sum of the rest. One that does not fit, or that is gone, ends the life of the
+// table: whoever sees that ends its tenure. The next table begins a new life, in which no slice has an owner until
+// somebody opens it. It may do so when it has watched the new table for LeaseDuration without a Lease of anyone who is
+// not in the table. Whoever worked in the earlier life had a Lease when the new one began, and joins the new life as
+// another replica, when its work has ended; if its Lease is gone, the wait is over when its tenure is. So nobody works
+// for LeaseDuration, and somewhat more if work takes long to end. The first table waits likewise, once in the life of a
+// group.
+//
+// # When a Lease of a replica is deleted or edited
+//
+// Its replica notices that by its next renewal, ends its work and joins again. Meanwhile the others wait, as in 3. An
+// edit that leaves it in place is overwritten, and makes the others wait anew. A label that was removed is put back.
+//
+// # What it cannot give
+//
+//   - What a Lease cannot give, see package leaderelection: one request in flight of a process that is paused at the
+//     worst moment; no security boundary. Keep the Leases in a namespace of their own: whoever may update them can have
+//     two replicas work on one slice. An edit of the table that mends the sum is such a way, and so is an old backup of
+//     etcd.
+//   - All replicas need the same durations, as an edit may hide from others what a replica had.
+//   - A replica that renews its Lease and is otherwise stuck keeps its slices. [Shards.Health] finds slices without an
+//     owner, and those whose owner is gone, but not that.
+//   - Shares are even in slices, not in work.
+//   - Labels on both sides: a Lease that loses its label by hand is invisible until it is renewed.
+//
+// # Permissions
+//
+// A Role in the namespace of the Leases. The names of the replicas' Leases are made up, so it cannot name them: that
+// is one more reason for a namespace of their own.
+//
+//	rules:
+//	- apiGroups: ["coordination.k8s.io"]
+//	  resources: ["leases"]
+//	  verbs: ["create", "get", "list", "watch", "update", "delete"]
+//
+// # Goroutines
+//
+//	name      started by         ends when                          waited for by
+//	observe   Run                Run is about to return             Run
+//	(stream)  observe, a watch   the watch ends                     observe
+//	tell      Run                Run is about to return             Run; it calls Gained and Lost
+//	renew     Run, per tenure    the tenure ends                    Run
+//	act       Run, per tenure    the tenure ends                    Run
+//	prepare   Run, per tenure    the tenure ends                    Run; it calls Prepare
+//
+// internals.md has what package reconcile needs for this one, figures, reasons, and the reading order.
+package sharding

@@ -1,0 +1,113 @@
+package sharding
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/rest"
+)
+
+// Options configures [Shards]. REST, Namespace and Name are required; the zero value of every other field is right for
+// most users. [New] checks the whole of it and does not change it.
+type Options struct {
+	// REST says how to reach the API server and authenticate to it. The replica makes a transport and a rate limiter of
+	// its own from a copy, as an elector does. Do not wrap REST with [Shards.Fence].
+	REST *rest.Config
+	// Namespace is where the Leases are; Name is that of the table. All replicas of one group have the same two.
+	Namespace, Name string
+	// Identity is the readable name of this replica; empty means the host name, which is the pod's name. Whoever comes
+	// back under the same one gets, as far as possible, the same slices.
+	Identity string
+	// By returns what of a key decides to which slice it belongs; nil is [ByNamespace]. It must be the same in all
+	// replicas, and return the same for the same key.
+	By func(key types.NamespacedName) string
+	// Slices is how many there are. It must be the same in all replicas, and counts when the table is made: the number
+	// in the table is the one that holds. Zero means 256: with 50 replicas each has 5 or 6.
+	Slices int
+	// Prepare, if set, is called before this replica asks others for slices, which go on with their work meanwhile. It
+	// returns nil when the work of these slices could begin at once; an error is logged, and it is called again. Slices
+	// whose owner has left or died come without.
+	Prepare func(ctx context.Context, slices []int) error
+	// Gained and Lost, if set, are called when this replica may work on slices, and when none of their work goes on any
+	// more: in the order in which it happens, one call at a time. While they do not return later calls are late, and
+	// nothing else.
+	Gained, Lost func(slices []int)
+
+	// LeaseDuration, RenewDeadline, RetryPeriod, StopGrace and DrainTimeout are as in package leaderelection, with the
+	// same defaults: 15 s, 10 s, 2 s, 3 s and 30 s. Work of a slice that others have asked for has DrainTimeout to end,
+	// too; then its context ends.
+	LeaseDuration, RenewDeadline, RetryPeriod, StopGrace, DrainTimeout time.Duration
+}
+
+// clockDrift is by what fraction the rate of a machine's clock may differ from true time.
+const clockDrift = 0.05
+
+func (o Options) withDefaults() (Options, error) {
+	o.LeaseDuration = cmp.Or(o.LeaseDuration, 15*time.Second)
+	o.RenewDeadline = cmp.Or(o.RenewDeadline, 10*time.Second)
+	o.RetryPeriod = cmp.Or(o.RetryPeriod, 2*time.Second)
+	o.StopGrace = cmp.Or(o.StopGrace, 3*time.Second)
+	o.DrainTimeout = cmp.Or(o.DrainTimeout, 30*time.Second)
+	o.Slices = cmp.Or(o.Slices, 256)
+	if o.By == nil {
+		o.By = ByNamespace
+	}
+	if o.Identity == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return o, fmt.Errorf("sharding: no Identity was given and the host has no name: %w", err)
+		}
+		o.Identity = host
+	}
+	return o, nil
+}
+
+// validate returns all mistakes of Options that have their defaults, in one error.
+func (o Options) validate() error {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("sharding: Options."+format, args...))
+	}
+	if o.REST == nil {
+		bad("REST is nil")
+	}
+	if problems := validation.IsDNS1123Label(o.Namespace); len(problems) > 0 {
+		bad("Namespace %q: %s", o.Namespace, strings.Join(problems, ", "))
+	}
+	if problems := validation.IsDNS1123Label(o.Name); len(problems) > 0 {
+		bad("Name %q: %s", o.Name, strings.Join(problems, ", "))
+	}
+	if len(o.Identity) > 200 || strings.ContainsFunc(o.Identity, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		bad("Identity must be printable and at most 200 bytes long")
+	}
+	if o.Slices < 1 || o.Slices > 4096 {
+		bad("Slices is %d; it is from 1 to 4096, or zero for 256", o.Slices)
+	}
+	for name, d := range map[string]time.Duration{"LeaseDuration": o.LeaseDuration, "RenewDeadline": o.RenewDeadline,
+		"RetryPeriod": o.RetryPeriod, "StopGrace": o.StopGrace, "DrainTimeout": o.DrainTimeout} {
+		if d < time.Millisecond {
+			bad("%s is %v; it is a duration, or zero for the default", name, d)
+		}
+	}
+	if o.LeaseDuration%time.Second != 0 || o.LeaseDuration > maxDuration {
+		bad("LeaseDuration is %v; it is a whole number of seconds, at most %v", o.LeaseDuration, maxDuration)
+	}
+	if o.RetryPeriod >= o.RenewDeadline/2 {
+		bad("RetryPeriod %v must be less than half of RenewDeadline %v, or one failed renewal ends the tenure",
+			o.RetryPeriod, o.RenewDeadline)
+	}
+	if slow, fast := (o.RenewDeadline.Seconds()+o.StopGrace.Seconds())*(1+clockDrift),
+		o.LeaseDuration.Seconds()*(1-clockDrift); slow >= fast {
+		bad("RenewDeadline %v + StopGrace %v can take %.4gs on a slow clock, and LeaseDuration %v only %.4gs on a fast "+
+			"one: the next owner could start before this one has stopped", o.RenewDeadline, o.StopGrace, slow,
+			o.LeaseDuration, fast)
+	}
+	return errors.Join(errs...)
+}

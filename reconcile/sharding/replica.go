@@ -1,0 +1,431 @@
+package sharding
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/thermostat-go/thermostat/internal/election"
+	"github.com/thermostat-go/thermostat/internal/kube"
+)
+
+// A replica is the rules of one replica, without requests, goroutines or clocks: what it has seen, what it may do, and
+// what it should write next. The tests explore this very code. It is one tenure long: under one name, with one Lease,
+// and in one life of the table. Whoever goes on after a loss is a new replica.
+type replica struct {
+	// Never changed.
+	name, seat string
+	slices     int
+	timing     timing
+	prepares   bool // it asks for slices only when [replica.prepared] has named them
+
+	// Its own Lease, as of the last acknowledged write, and when that was sent.
+	lease version
+	sent  election.Instant
+	over  error // why the tenure has ended; it never begins again
+
+	// In the table.
+	number  int       // zero before it has seen itself there
+	life    string    // of that table
+	joined  time.Time // when it saw itself there
+	leaving bool
+	ready   map[int]bool
+	holds   map[int]*hold // the slices whose work has begun and has not been seen to be somebody else's
+
+	// What it knows of the others.
+	seen    world
+	gone    map[string]time.Time // Leases that a read by name did not find, and when it has said so
+	stopped map[string]bool      // replicas whose work has certainly ended
+	clear   time.Time            // since when no Lease was seen of one who is not in the table, or the table is there
+	longest time.Duration        // the longest duration that a Lease has recorded
+}
+
+// timing has the durations that the proof is about.
+type timing struct{ lease, renewDeadline time.Duration }
+
+// maxDuration bounds how long a Lease can make others wait, if it was edited.
+const maxDuration = 5 * time.Minute
+
+// A hold is a slice that this replica owns, or has owned.
+type hold struct {
+	phase phase
+	epoch int64
+}
+
+type phase int
+
+const (
+	working  phase = iota // its keys may be worked on
+	stopping              // no new work begins; some goes on
+	ended                 // there is none
+)
+
+var (
+	errLeft    = errors.New("sharding: this replica has left")
+	errRemoved = errors.New("sharding: others have waited for this replica's Lease, and have removed it")
+	errTable   = errors.New("sharding: the table was deleted or edited")
+	errExpired = errors.New("sharding: no renewal was acknowledged in time")
+	errDeleted = errors.New("sharding: this replica's Lease was deleted or edited")
+)
+
+func newReplica(name, seat string, n int, t timing, prepares bool) *replica {
+	return &replica{name: name, seat: seat, slices: n, timing: t, prepares: prepares, ready: map[int]bool{},
+		holds: map[int]*hold{}, gone: map[string]time.Time{}, stopped: map[string]bool{}}
+}
+
+// renewed notes an acknowledged write of the replica's Lease. An answer that comes after the deadline does not bring
+// the tenure back.
+func (r *replica) renewed(sent, now election.Instant, at version) {
+	if r.lease == (version{}) || r.valid(now) {
+		r.lease, r.sent = at, sent
+	}
+}
+
+// left is how much of the tenure is left, counted from when the last acknowledged renewal was sent.
+func (r *replica) left(now election.Instant) time.Duration {
+	return election.Left(r.timing.renewDeadline, r.sent, now)
+}
+
+// valid reports whether the tenure goes on.
+func (r *replica) valid(now election.Instant) bool {
+	return r.over == nil && r.lease != (version{}) && r.left(now) > 0
+}
+
+// expire ends the tenure if its time is over.
+func (r *replica) expire(now election.Instant) {
+	if r.lease != (version{}) && r.left(now) <= 0 {
+		r.lose(errExpired)
+	}
+}
+
+// lose ends the tenure: all work has to stop.
+func (r *replica) lose(why error) {
+	if r.over == nil {
+		r.over = why
+	}
+	for _, h := range r.holds {
+		h.phase = max(h.phase, stopping)
+	}
+}
+
+// leave ends the tenure as soon as the work has ended, and the others know it.
+func (r *replica) leave() {
+	r.leaving = true
+	for _, h := range r.holds {
+		h.phase = max(h.phase, stopping)
+	}
+}
+
+// owns reports whether the work of a slice may begin, or write, at this moment.
+func (r *replica) owns(slice int, now election.Instant) bool {
+	h := r.holds[slice]
+	return h != nil && h.phase == working && r.valid(now)
+}
+
+// workEnded notes that the work of a slice, which was stopping, has ended.
+func (r *replica) workEnded(slice int) {
+	if h := r.holds[slice]; h != nil && h.phase == stopping {
+		h.phase = ended
+	}
+}
+
+// idle reports that no slice is worked on.
+func (r *replica) idle() bool {
+	for _, h := range r.holds {
+		if h.phase != ended {
+			return false
+		}
+	}
+	return true
+}
+
+// prepared notes the slices that this replica is prepared for, so that it may ask their owners for them.
+func (r *replica) prepared(slices []int) {
+	for _, slice := range slices {
+		r.ready[slice] = true
+	}
+}
+
+// observe takes in what there is to see. now is when the answer arrived.
+func (r *replica) observe(seen world, now election.Instant) {
+	last := r.seen
+	if r.older(seen) {
+		seen.table, seen.at = last.table, last.at // an answer that was under way when a later one came
+	}
+	for name, s := range seen.leases {
+		s.since = now.Mono
+		if before, ok := last.leases[name]; ok && before.version == s.version {
+			s.since = before.since
+		}
+		seen.leases[name] = s
+		r.longest = max(r.longest, min(time.Duration(s.seconds)*time.Second, maxDuration))
+	}
+	r.seen = seen
+	r.follow(now)
+	if fresh := last.table == nil || seen.table == nil || last.table.Life != seen.table.Life; fresh || r.outsiders() {
+		r.clear = now.Mono
+	}
+	r.forget()
+}
+
+// older reports that a table is an earlier version of the one that this replica has seen.
+func (r *replica) older(seen world) bool {
+	return r.seen.table != nil && seen.at.uid == r.seen.at.uid &&
+		kube.Older(seen.at.resourceVersion, r.seen.at.resourceVersion)
+}
+
+// follow does what the table says: it begins and stops the work of slices.
+func (r *replica) follow(now election.Instant) {
+	t := r.seen.table
+	if r.over != nil {
+		return
+	}
+	if r.number != 0 && (t == nil || t.Life != r.life) {
+		r.lose(errTable)
+		return
+	}
+	if t == nil {
+		return
+	}
+	me, ok := t.member(r.name)
+	switch {
+	case !ok && r.number == 0:
+		return
+	case !ok && r.leaving:
+		r.lose(errLeft)
+		return
+	case !ok:
+		r.lose(errRemoved)
+		return
+	case r.number == 0:
+		r.number, r.life, r.joined = me.Number, t.Life, now.Mono
+	}
+	for slice, owner := range t.Owners {
+		h, mine := r.holds[slice], owner == r.number
+		switch {
+		case h == nil && mine && r.valid(now) && !r.leaving:
+			r.holds[slice] = &hold{epoch: t.Epochs[slice]}
+			delete(r.ready, slice)
+		case h == nil:
+		case !mine && h.phase == ended:
+			delete(r.holds, slice)
+		case !mine || t.Next[slice] != 0:
+			h.phase = max(h.phase, stopping)
+		case h.phase == ended && !r.leaving:
+			// Whoever has asked for it has gone. A write that would give it away, and may still be under way, was based
+			// on a version of the table in which it was asked for. So that is an earlier one, and the write fails.
+			*h = hold{epoch: t.Epochs[slice]}
+		}
+	}
+}
+
+// outsiders reports whether there is a Lease of a replica that the table does not have. It may be at work under an
+// earlier life of the table.
+func (r *replica) outsiders() bool {
+	for name := range r.seen.leases {
+		if _, ok := r.memberOf(name); !ok && !r.stopped[name] {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *replica) memberOf(name string) (member, bool) {
+	if r.seen.table == nil {
+		return member{}, false
+	}
+	return r.seen.table.member(name)
+}
+
+// forget keeps of the others only what is still there to be known.
+func (r *replica) forget() {
+	isPast := func(name string) bool {
+		_, lease := r.seen.leases[name]
+		_, member := r.memberOf(name)
+		return !lease && !member
+	}
+	maps.DeleteFunc(r.gone, func(name string, _ time.Time) bool { return isPast(name) })
+	maps.DeleteFunc(r.stopped, func(name string, _ bool) bool { return isPast(name) })
+}
+
+// wait is how long the Lease of a replica has to stand unchanged, or to be gone, until its work has certainly ended.
+func (r *replica) wait(m member) time.Duration {
+	return max(r.timing.lease, time.Duration(m.Seconds)*time.Second)
+}
+
+// notFound notes that a read by name has not found a replica's Lease. It never comes back: a replica renews a Lease that
+// it has made, and makes one only.
+func (r *replica) notFound(name string, now election.Instant) {
+	if _, known := r.gone[name]; !known {
+		r.gone[name] = now.Mono
+	}
+}
+
+// removed notes that the Lease of a replica was removed, on the condition that it is as it was for the whole wait.
+func (r *replica) removed(name string) { r.stopped[name] = true }
+
+// A step is what a replica should do next.
+type step struct {
+	kind   stepKind
+	name   string  // of the Lease to read or to remove
+	at     version // what it must be: of that Lease, or of the table to replace; zero: there is no table
+	table  *table  // to write
+	shared bool    // every replica wants the same, so one after the other tries
+}
+
+type stepKind int
+
+const (
+	nothing     stepKind = iota
+	writeTable           // create the table, or replace it if it is as it was seen
+	readLease            // by name, from the server: then call notFound, if it is so
+	removeLease          // if it is as it was seen: then call removed
+)
+
+func (s step) String() string {
+	switch s.kind {
+	case writeTable:
+		return fmt.Sprintf("write table, turn %d of %s", s.table.Turn, s.table.Life)
+	case readLease:
+		return "read " + s.name
+	case removeLease:
+		return "remove " + s.name
+	}
+	return "nothing"
+}
+
+// next returns what to do now. life is for a table that has to be made anew.
+func (r *replica) next(now election.Instant, life string) step {
+	if !r.seen.known || !r.valid(now) {
+		return step{}
+	}
+	t := r.seen.table
+	switch {
+	case t == nil && r.leaving:
+		r.lose(errLeft)
+		return step{}
+	case t == nil:
+		return step{kind: writeTable, at: r.seen.at, shared: true,
+			table: freshTable(life, r.slices).changed(func(t *table) { t.join(r.member()) })}
+	case r.number == 0 && r.leaving:
+		r.lose(errLeft)
+		return step{}
+	case r.number == 0:
+		return r.write(func(t *table) { t.join(r.member()) })
+	case r.leaving && r.idle():
+		return r.write(func(t *table) { t.remove(r.name) })
+	}
+	if s := r.prove(now); s.kind != nothing {
+		return s
+	}
+	if slices := r.handable(); len(slices) > 0 {
+		return r.write(func(t *table) { t.handOver(slices) })
+	}
+	if r.leaving {
+		return step{}
+	}
+	stopped := slices.ContainsFunc(t.Members, func(m member) bool { return r.stopped[m.Name] })
+	if opens := !t.Open && r.mayOpen(now); opens || stopped || t.Open && t.free() {
+		s := r.write(func(t *table) { t.Open = t.Open || opens })
+		s.shared = true
+		return s
+	}
+	if slices := r.claimable(now); len(slices) > 0 {
+		return r.write(func(t *table) { t.claim(slices, r.number) })
+	}
+	return step{}
+}
+
+func (r *replica) member() member {
+	return member{Name: r.name, Seat: r.seat, Seconds: int(r.timing.lease / time.Second)}
+}
+
+// write is a change of the table as it was seen, and what is to be done in any case: who has stopped is removed, and
+// what is free is assigned.
+func (r *replica) write(change func(*table)) step {
+	stopped := maps.Clone(r.stopped)
+	return step{kind: writeTable, at: r.seen.at, table: r.seen.table.changed(func(t *table) {
+		for _, m := range slices.Clone(t.Members) {
+			if stopped[m.Name] {
+				t.remove(m.Name)
+			}
+		}
+		change(t)
+		t.assign()
+	})}
+}
+
+// prove returns what is to be done to know that others have stopped: to read the Lease of a member that is not seen any
+// more, and to remove one that has stood for its wait. The removal fails if it was renewed after all, and ends all
+// renewals if it was not.
+func (r *replica) prove(now election.Instant) step {
+	for _, m := range r.seen.table.Members {
+		if m.Name == r.name || r.stopped[m.Name] {
+			continue
+		}
+		s, present := r.seen.leases[m.Name]
+		since, gone := r.gone[m.Name]
+		switch {
+		case gone && now.Mono.Sub(since) >= r.wait(m):
+			r.stopped[m.Name] = true
+		case gone:
+		case !present:
+			return step{kind: readLease, name: m.Name}
+		case now.Mono.Sub(s.since) >= r.wait(m):
+			return step{kind: removeLease, name: m.Name, at: s.version, shared: true}
+		}
+	}
+	for name, s := range r.seen.leases {
+		_, isMember := r.memberOf(name)
+		if !isMember && name != r.name && !r.stopped[name] && now.Mono.Sub(s.since) >= r.longestWait() {
+			return step{kind: removeLease, name: name, at: s.version, shared: true}
+		}
+	}
+	return step{}
+}
+
+func (r *replica) longestWait() time.Duration { return max(r.timing.lease, r.longest) }
+
+// mayOpen reports whether nobody can be at work under an earlier life of the table. Whoever worked then had a Lease when
+// this life began. It has been seen since, and has joined this life, which nobody does who works under another; or it
+// was gone before, and the wait for that is over.
+func (r *replica) mayOpen(now election.Instant) bool {
+	return !r.outsiders() && now.Mono.Sub(r.clear) >= r.longestWait()
+}
+
+// handable returns the slices whose work has ended for others that have asked for them.
+func (r *replica) handable() (all []int) {
+	for slice, h := range r.holds {
+		if h.phase == ended && r.seen.table.Owners[slice] == r.number && r.seen.table.Next[slice] != 0 {
+			all = append(all, slice)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// wanted returns the slices of others that should be this replica's, and that it has not asked for. It asks for none
+// until it has been a member for LeaseDuration: one that crashes again and again costs nobody a slice.
+func (r *replica) wanted(now election.Instant) (all []int) {
+	t := r.seen.table
+	if t == nil || r.number == 0 || r.leaving || !r.valid(now) || now.Mono.Sub(r.joined) < r.timing.lease {
+		return nil
+	}
+	for slice, target := range t.targets() {
+		if target == r.number && t.Owners[slice] != r.number && t.Owners[slice] != 0 && t.Next[slice] != r.number {
+			all = append(all, slice)
+		}
+	}
+	return all
+}
+
+// claimable returns those of the wanted slices that this replica is prepared for.
+func (r *replica) claimable(now election.Instant) []int {
+	all := r.wanted(now)
+	if r.prepares {
+		all = slices.DeleteFunc(all, func(slice int) bool { return !r.ready[slice] })
+	}
+	return all
+}

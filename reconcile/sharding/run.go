@@ -1,0 +1,333 @@
+package sharding
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/internal/kube"
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
+)
+
+// Run takes part in the group until ctx ends: it makes a Lease and renews it, joins the table, takes its share of the
+// slices, and gives slices to others that have asked for them. When a tenure is lost, because no renewal was
+// acknowledged in time or somebody has deleted a Lease, the work that was entered is told to end, and Run begins again.
+// When ctx ends, work has DrainTimeout to end, the slices are given to the other replicas, and Run returns nil when
+// everything that it has started has ended. It returns an error that wraps [ErrStuck] when work that was entered has
+// not left StopGrace after its context has ended.
+func (s *Shards) Run(ctx context.Context) error {
+	if !s.running.CompareAndSwap(false, true) {
+		return ErrRunning
+	}
+	defer s.running.Store(false)
+	s.mu.Lock()
+	stuck := s.stuck
+	s.led = slices.Repeat([]time.Time{time.Now()}, s.countLocked())
+	s.mu.Unlock()
+	if stuck {
+		return fmt.Errorf("sharding: %s: work of an earlier Run %w", s, ErrStuck)
+	}
+	under, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var background sync.WaitGroup
+	background.Go(func() { (&observer{Shards: s}).run(under) })
+	background.Go(func() { s.tell(under) })
+	defer func() {
+		stop()
+		background.Wait()
+		s.client.transport.Close()
+	}()
+	for old := ""; ; {
+		name, err := s.live(ctx, old)
+		if err != nil || ctx.Err() != nil {
+			return err
+		}
+		old = name
+		lifecycle.Sleep(ctx, s.pace(0.25))
+	}
+}
+
+// live is one tenure, under a name of its own. old is the name of the one before, whose work has ended.
+func (s *Shards) live(ctx context.Context, old string) (name string, err error) {
+	r := newReplica(s.opts.Name+"-"+strings.ToLower(rand.Text()[:10]), s.opts.Identity, s.opts.Slices,
+		timing{s.opts.LeaseDuration, s.opts.RenewDeadline}, s.opts.Prepare != nil)
+	if old != "" {
+		r.stopped[old] = true
+	}
+	lease := s.makeLease(ctx, r)
+	if lease == nil {
+		return old, nil
+	}
+	log := klog.FromContext(ctx)
+	log.Info("Taking part", "table", s.String(), "replica", r.name, "identity", r.seat)
+	under, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.mu.Lock()
+	s.r, s.stats.Tenures = r, s.stats.Tenures+1
+	s.tenure, s.end = context.WithCancelCause(under)
+	if s.seen.known {
+		r.observe(s.seen, s.now())
+	}
+	s.settleLocked()
+	s.mu.Unlock()
+	var parts sync.WaitGroup
+	parts.Go(func() { s.renew(under, r, lease) })
+	parts.Go(func() { s.act(under, r) })
+	parts.Go(func() { s.prepare(under, r) })
+	err = s.await(ctx, r)
+	stop()
+	parts.Wait()
+	s.mu.Lock()
+	over := r.over
+	if err == nil {
+		s.r = nil
+	} else {
+		s.stuck = true
+	}
+	s.mu.Unlock()
+	log.Info("No longer taking part", "table", s.String(), "replica", r.name, "reason", over, "err", err)
+	if err == nil { // else work goes on, and the others wait until the Lease has expired
+		s.removeOwn(ctx, r.name, lease)
+	}
+	return r.name, err
+}
+
+// await returns nil when the tenure is over and all its work has ended, or an error when that takes too long.
+func (s *Shards) await(ctx context.Context, r *replica) error {
+	const clockCheck = time.Second // after a sleep of the machine timers are late by as long as it slept
+	stopping := ctx.Done()
+	var tooLate, drained <-chan time.Time
+	deadline := time.NewTimer(0)
+	defer deadline.Stop()
+	for {
+		s.mu.Lock()
+		r.expire(s.now())
+		if r.over != nil && s.tenure.Err() == nil {
+			s.settleLocked()
+		}
+		over, busy, changed, left := r.over != nil, len(s.works) > 0, s.changed, r.left(s.now())
+		s.mu.Unlock()
+		switch {
+		case over && !busy:
+			return nil
+		case (over || stopping == nil && !busy) && tooLate == nil:
+			tooLate = time.After(s.opts.StopGrace)
+		}
+		deadline.Reset(max(min(left, clockCheck), time.Millisecond))
+		if over {
+			deadline.Stop()
+		}
+		select {
+		case <-changed:
+		case <-deadline.C:
+		case <-stopping:
+			stopping, drained = nil, time.After(s.opts.DrainTimeout)
+			s.change(r.leave)
+		case <-drained: // what has ended is given to others; what has not is told to end
+			drained, tooLate = nil, time.After(s.opts.StopGrace)
+			s.change(s.cancelWorksLocked)
+		case <-tooLate:
+			if err := s.overdue(); err != nil {
+				return err
+			}
+			s.change(func() { r.lose(errLeft) }) // the others could not be told
+		}
+	}
+}
+
+func (s *Shards) cancelWorksLocked() {
+	for _, w := range s.works {
+		w.cancel(fmt.Errorf("%w any more: this replica leaves", ErrNotOwned))
+	}
+}
+
+// overdue returns an error that names the slices whose work goes on.
+func (s *Shards) overdue() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []int
+	for slice := range s.works {
+		all = append(all, slice)
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	slices.Sort(all)
+	return fmt.Errorf("sharding: %s: the work of slices %v %w: it had %v", s, all, ErrStuck, s.opts.StopGrace)
+}
+
+// change changes the rules' state.
+func (s *Shards) change(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+	s.settleLocked()
+}
+
+// makeLease makes the replica's Lease: nil if ctx has ended.
+func (s *Shards) makeLease(ctx context.Context, r *replica) *coordinationv1.Lease {
+	failing := false
+	for ctx.Err() == nil {
+		try, cancel := context.WithTimeout(ctx, s.tryTimeout())
+		sent := s.now()
+		lease, err := s.client.create(try, replicaLease(s.opts, r.name, sent.Wall))
+		if apierrors.IsAlreadyExists(err) { // the answer to the last try was lost; the first renewal begins the tenure
+			if lease, err = s.client.get(try, r.name); err == nil && lease != nil {
+				sent = s.now()
+				lease, err = s.client.update(try, renewedLease(lease, s.opts, sent.Wall))
+			}
+		}
+		cancel()
+		if err == nil && lease != nil {
+			s.mu.Lock()
+			r.renewed(sent, s.now(), versionOf(lease))
+			s.mu.Unlock()
+			return lease
+		}
+		if !failing {
+			failing = true
+			klog.FromContext(ctx).Info("Failing; retrying", "what", "make a Lease", "table", s.String(), "err", err)
+		}
+		lifecycle.Sleep(ctx, s.pace(1))
+	}
+	return nil
+}
+
+// removeOwn deletes the replica's Lease, whose work has ended. It tries for StopGrace at most: then it expires.
+func (s *Shards) removeOwn(ctx context.Context, name string, lease *coordinationv1.Lease) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.StopGrace)
+	defer cancel()
+	for {
+		try, end := context.WithTimeout(ctx, s.tryTimeout())
+		err := s.client.remove(try, name, version{uid: string(lease.UID)})
+		end()
+		if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) ||
+			!lifecycle.Sleep(ctx, s.opts.RetryPeriod/10) {
+			return
+		}
+	}
+}
+
+// renew renews the Lease every RetryPeriod, counted from when the last try was sent, until ctx ends or the tenure does.
+func (s *Shards) renew(ctx context.Context, r *replica, base *coordinationv1.Lease) {
+	due := time.NewTimer(s.opts.RetryPeriod)
+	defer due.Stop()
+	for {
+		select {
+		case <-due.C:
+		case <-ctx.Done():
+			return
+		}
+		sent := time.Now()
+		base = s.tryRenew(ctx, r, base)
+		if base == nil {
+			return
+		}
+		due.Reset(time.Until(sent.Add(s.opts.RetryPeriod)))
+	}
+}
+
+// tryRenew is one try. It returns what the next one begins with, or nil when the tenure is lost. If the server has
+// applied an earlier one whose answer was lost, or somebody has edited the Lease, it answers with a conflict, and a
+// read tells whether there is still a Lease to renew.
+func (s *Shards) tryRenew(ctx context.Context, r *replica, base *coordinationv1.Lease) *coordinationv1.Lease {
+	try, cancel := context.WithTimeout(ctx, s.tryTimeout())
+	defer cancel()
+	for {
+		sent := s.now()
+		lease, err := s.client.update(try, renewedLease(base, s.opts, sent.Wall))
+		if err == nil {
+			s.change(func() { r.renewed(sent, s.now(), versionOf(lease)) })
+			return lease
+		}
+		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+			current, err := s.client.get(try, base.Name)
+			if err == nil && (current == nil || current.UID != base.UID) {
+				s.change(func() { r.lose(errDeleted) })
+				return nil
+			}
+			if err == nil {
+				base = current
+				continue // bounded by ctx and by the rate limiter
+			}
+		}
+		if ctx.Err() == nil {
+			klog.FromContext(ctx).V(1).Info("A renewal failed", "table", s.String(), "err", err)
+		}
+		return base
+	}
+}
+
+// observed shows the rules a new state of the world.
+func (s *Shards) observed(w world, lease *coordinationv1.Lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen = w
+	if s.lease == nil || lease != nil && (lease.UID != s.lease.UID ||
+		kube.Older(s.lease.ResourceVersion, lease.ResourceVersion)) {
+		s.lease = lease
+	}
+	if s.r != nil {
+		s.r.observe(w, s.now())
+		s.noteLedLocked()
+		s.settleLocked()
+	}
+}
+
+// tell calls Gained and Lost.
+func (s *Shards) tell(ctx context.Context) {
+	for {
+		s.mu.Lock()
+		all, changed := s.news, s.changed
+		s.news = nil
+		s.mu.Unlock()
+		for _, n := range all {
+			f := s.opts.Lost
+			if n.gained {
+				f = s.opts.Gained
+			}
+			if f != nil {
+				f(n.slices)
+			}
+		}
+		if len(all) > 0 {
+			continue
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// prepare calls Prepare for the slices that this replica would ask others for.
+func (s *Shards) prepare(ctx context.Context, r *replica) {
+	if s.opts.Prepare == nil {
+		return
+	}
+	for ctx.Err() == nil {
+		s.mu.Lock()
+		all := slices.DeleteFunc(r.wanted(s.now()), func(slice int) bool { return r.ready[slice] })
+		tenure := s.tenure
+		s.mu.Unlock()
+		if len(all) > 0 {
+			err := s.opts.Prepare(tenure, slices.Clone(all))
+			if err == nil {
+				s.change(func() { r.prepared(all) })
+				continue
+			}
+			if !errors.Is(err, context.Canceled) {
+				klog.FromContext(ctx).Error(err, "Options.Prepare failed; it is called again", "table", s.String())
+			}
+		}
+		lifecycle.Sleep(ctx, s.opts.RetryPeriod/4)
+	}
+}

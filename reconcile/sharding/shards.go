@@ -1,0 +1,313 @@
+package sharding
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/thermostat-go/thermostat/internal/election"
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
+)
+
+var (
+	// ErrNotOwned is wrapped by the error of [Shards.Enter] for a key whose slice this replica does not own, or does
+	// not own any more, and by that of a request that the fence refused or cut off.
+	ErrNotOwned = errors.New("sharding: this replica does not own the slice")
+	// ErrStuck is wrapped by what Run returns when work that was entered has not ended in time. Its slices are not
+	// released, but the replica's Lease will expire: the process should exit before it does.
+	ErrStuck = lifecycle.ErrStuck
+	// ErrRunning is returned by Run while an earlier Run has not returned.
+	ErrRunning = errors.New("sharding: Run was called while it was running")
+)
+
+// Shards is one replica of a group that shares the slices. It is made by [New]; its zero value is not useful. Run takes
+// part, once per call and in one call at a time; every other method may be called at any time, from any goroutine.
+type Shards struct {
+	// Never changed after New.
+	opts   Options // with its defaults
+	client *client
+
+	requests atomic.Uint64
+	running  atomic.Bool
+
+	mu sync.Mutex
+	// Guarded by mu. r is the rules of the present tenure, nil while there is none; works has its slices, until their
+	// work has ended. r.holds has each slice of works that this replica may work on.
+	r       *replica
+	works   map[int]*work
+	tenure  context.Context // of r: ends when that is over
+	end     context.CancelCauseFunc
+	changed chan struct{} // closed, and made anew, when anything here has changed
+	news    []news        // for Gained and Lost
+	stuck   bool          // work of an earlier tenure goes on; never reset
+	seen    world
+	lease   *coordinationv1.Lease // the table's, as it was seen: what is written keeps its metadata
+	led     []time.Time           // until when each slice is known to be led
+	stats   Stats
+}
+
+// work is the work of one slice in one tenure.
+type work struct {
+	slice   int
+	ctx     context.Context // ends when the work has to
+	cancel  context.CancelCauseFunc
+	running int         // calls of Enter that have not left
+	drain   *time.Timer // ends ctx; nil until the slice is to be given away
+}
+
+// news is for Gained or Lost.
+type news struct {
+	slices []int
+	gained bool
+}
+
+// New checks the options and makes a replica. It sends no request.
+func New(opts Options) (*Shards, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if err := opts.validate(); err != nil {
+		return nil, err
+	}
+	s := &Shards{opts: opts, works: map[int]*work{}, changed: make(chan struct{})}
+	s.tenure, s.end = context.WithCancelCause(context.Background())
+	s.client, err = newClient(opts, func() { s.requests.Add(1) })
+	return s, err
+}
+
+// Slice returns the slice of a key.
+func (s *Shards) Slice(key types.NamespacedName) int {
+	return sliceOf(s.opts.By(key), s.count())
+}
+
+// count is the number of slices: that of the table, once it was seen.
+func (s *Shards) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.countLocked()
+}
+
+func (s *Shards) countLocked() int {
+	if s.seen.table != nil {
+		return len(s.seen.table.Owners)
+	}
+	return s.opts.Slices
+}
+
+// Owns reports whether the work of a key may begin at this moment. The tenure may end before the caller acts upon the
+// answer: use [Shards.Enter] for work, and [Shards.Fence] for writes.
+func (s *Shards) Owns(key types.NamespacedName) bool {
+	text := s.opts.By(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ownsLocked(sliceOf(text, s.countLocked())) != nil
+}
+
+// ownsLocked returns the work of a slice, if it may begin.
+func (s *Shards) ownsLocked(slice int) *work {
+	if s.r == nil || !s.r.owns(slice, s.now()) {
+		return nil
+	}
+	return s.works[slice]
+}
+
+// Enter begins work on a key, such as one call of Reconcile. Its error wraps [ErrNotOwned] if this replica does not own
+// the key's slice. The slice is not given away before leave was called, which the work does when it has ended. Its
+// context ends when the slice is lost, or others have asked for it and DrainTimeout has passed: then it has to return
+// within StopGrace. Epoch is higher than that of every earlier owner, as long as nobody deletes or edits the table: a
+// store that keeps the highest one can refuse the writes of earlier owners.
+func (s *Shards) Enter(ctx context.Context, key types.NamespacedName) (
+	working context.Context, epoch int64, leave func(), err error) {
+	text := s.opts.By(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	slice := sliceOf(text, s.countLocked())
+	w := s.ownsLocked(slice)
+	if w == nil {
+		return nil, 0, nil, fmt.Errorf("%w %d, of %s", ErrNotOwned, slice, key)
+	}
+	w.running++
+	working, cancel := context.WithCancelCause(context.WithValue(ctx, workKey{s}, w))
+	unhook := context.AfterFunc(w.ctx, func() { cancel(context.Cause(w.ctx)) })
+	return working, s.r.holds[slice].epoch, sync.OnceFunc(func() {
+		unhook()
+		cancel(nil)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		w.running--
+		s.settleLocked()
+	}), nil
+}
+
+// A workKey is the key of a work in the context that Enter returns.
+type workKey struct{ *Shards }
+
+// settleLocked makes works what the rules say, after every change of theirs.
+func (s *Shards) settleLocked() {
+	var gained, lost []int
+	for slice, w := range s.works {
+		h := s.r.holds[slice]
+		if h != nil && h.phase == working && s.r.over == nil {
+			continue
+		}
+		switch {
+		case s.r.over != nil:
+			w.cancel(fmt.Errorf("%w any more: %w", ErrNotOwned, s.r.over))
+		case w.drain == nil:
+			w.drain = time.AfterFunc(s.opts.DrainTimeout, func() {
+				w.cancel(fmt.Errorf("%w any more: another replica waits for it", ErrNotOwned))
+			})
+		}
+		if w.running == 0 {
+			if w.drain != nil {
+				w.drain.Stop()
+			}
+			w.cancel(nil)
+			s.r.workEnded(slice)
+			delete(s.works, slice)
+			lost = append(lost, slice)
+		}
+	}
+	if s.r != nil {
+		for slice, h := range s.r.holds {
+			if h.phase == working && s.works[slice] == nil && s.r.over == nil {
+				w := &work{slice: slice}
+				w.ctx, w.cancel = context.WithCancelCause(s.tenure)
+				s.works[slice] = w
+				gained = append(gained, slice)
+			}
+		}
+		if s.r.over != nil {
+			s.end(fmt.Errorf("%w any more: %w", ErrNotOwned, s.r.over))
+		}
+	}
+	s.tellLocked(lost, false)
+	s.tellLocked(gained, true)
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+func (s *Shards) tellLocked(all []int, gained bool) {
+	if len(all) == 0 {
+		return
+	}
+	slices.Sort(all)
+	if gained {
+		s.stats.Gained += uint64(len(all))
+	} else {
+		s.stats.Lost += uint64(len(all))
+	}
+	s.news = append(s.news, news{all, gained})
+}
+
+func (s *Shards) now() election.Instant {
+	now := time.Now()
+	return election.Instant{Mono: now, Wall: now.Round(0)}
+}
+
+func (s *Shards) random() float64 {
+	return lifecycle.Random(s.opts.Namespace, s.opts.Name, s.opts.Identity)
+}
+
+// pace is about so many RetryPeriods.
+func (s *Shards) pace(n float64) time.Duration {
+	return time.Duration(float64(s.opts.RetryPeriod) * n * (1 + 0.2*s.random()))
+}
+
+// tryTimeout is that of one request: when the first renewal times out, a second one still fits before the deadline.
+func (s *Shards) tryTimeout() time.Duration {
+	return min(s.opts.RetryPeriod+time.Second, (s.opts.RenewDeadline-s.opts.RetryPeriod)/2)
+}
+
+// String returns namespace/name of the table.
+func (s *Shards) String() string { return s.opts.Namespace + "/" + s.opts.Name }
+
+// Stats is the present state of a replica, and its counters since it was made.
+type Stats struct {
+	Slices  []int  // those whose work may begin
+	Members int    // replicas in the table
+	Turn    int64  // of the table: how often it was changed in its present life
+	Tenures uint64 // begun: one, and one more after each loss
+	// Gained and Lost count slices whose work could begin, and whose work has ended.
+	Gained, Lost uint64
+	Requests     uint64 // sent, whether answered or not
+	LostRaces    uint64 // writes that came too late: another replica was faster
+}
+
+// Stats returns a snapshot.
+func (s *Shards) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stats := s.stats
+	stats.Requests = s.requests.Load()
+	if t := s.seen.table; t != nil {
+		stats.Members, stats.Turn = len(t.Members), t.Turn
+	}
+	for slice := range s.works {
+		if s.ownsLocked(slice) != nil {
+			stats.Slices = append(stats.Slices, slice)
+		}
+	}
+	slices.Sort(stats.Slices)
+	return stats
+}
+
+// Health returns an error that names the slices which nobody has led for longer than LeaseDuration, as far as this
+// replica can see: without an owner, or with one that does not renew its Lease. It is the same in all replicas, so it
+// is for alerts, and no reason to restart one.
+func (s *Shards) Health() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	var bad []string
+	for slice, until := range s.led {
+		if now.Sub(until) > s.opts.LeaseDuration {
+			bad = append(bad, fmt.Sprint(slice))
+		}
+	}
+	if len(bad) == 0 {
+		return nil
+	}
+	why := "their owners do not renew their Leases"
+	switch t := s.seen.table; {
+	case !s.seen.known:
+		why = "the table was never read"
+	case t == nil:
+		why = "there is no table"
+	case !t.Open:
+		why = "the table is new: it waits until nobody can be at work under an earlier one"
+	}
+	return fmt.Errorf("sharding: %s: nobody leads %d of %d slices (%s) for longer than %v: %s", s, len(bad), len(s.led),
+		strings.Join(bad, ", "), s.opts.LeaseDuration, why)
+}
+
+// noteLedLocked notes until when each slice is led, as far as the world shows.
+func (s *Shards) noteLedLocked() {
+	t := s.seen.table
+	if t == nil || !t.Open || s.r == nil {
+		return
+	}
+	if len(s.led) != len(t.Owners) {
+		s.led = slices.Repeat([]time.Time{time.Now()}, len(t.Owners))
+	}
+	until := map[int]time.Time{}
+	for _, m := range t.Members {
+		if lease, ok := s.r.seen.leases[m.Name]; ok {
+			until[m.Number] = lease.since.Add(s.opts.RenewDeadline)
+		}
+	}
+	for slice, owner := range t.Owners {
+		if u := until[owner]; u.After(s.led[slice]) {
+			s.led[slice] = u
+		}
+	}
+}

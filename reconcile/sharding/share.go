@@ -1,0 +1,105 @@
+package sharding
+
+import (
+	"cmp"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// ByNamespace puts all keys of a namespace into one slice, and a key without a namespace into that of its name.
+func ByNamespace(key types.NamespacedName) string {
+	if key.Namespace == "" {
+		return key.Name
+	}
+	return key.Namespace
+}
+
+// ByKey spreads the keys of a namespace over all slices.
+func ByKey(key types.NamespacedName) string { return key.String() }
+
+// sliceOf returns the slice of a text, of n.
+func sliceOf(text string, n int) int { return int(mix(sum([]byte(text))) % uint64(n)) }
+
+// score is how much a slice belongs to a seat: each slice has an order of all seats, and a seat that comes or goes does
+// not change the order of the others (rendezvous hashing).
+func score(seat string, slice int) uint64 { return mix(sum([]byte(seat)) ^ mix(uint64(slice)+1)) }
+
+// mix is the end of MurmurHash3: FNV alone leaves the high bits of short texts alike.
+func mix(h uint64) uint64 {
+	h = (h ^ h>>33) * 0xff51afd7ed558ccd
+	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
+	return h ^ h>>33
+}
+
+// targets returns the number of the member that should own each slice: zero if there is none. Each member has its even
+// share, to one slice. Only what is above a member's share moves, and goes to those below theirs: of these to the ones
+// that the slices belong to most. So a join of one of N moves a share, 1/N, and a leave what was the member's.
+func (t *table) targets() []int {
+	targets := make([]int, len(t.Owners))
+	if len(t.Members) == 0 {
+		return targets
+	}
+	has := map[int]int{}
+	for _, m := range t.Members {
+		has[m.Number] = 0
+	}
+	for slice, owner := range t.Owners {
+		if next := t.Next[slice]; next != 0 {
+			owner = next
+		}
+		if _, ok := has[owner]; ok {
+			targets[slice] = owner
+			has[owner]++
+		}
+	}
+	missing, spare := shares(t.Members, has, len(targets))
+
+	type pair struct {
+		slice, to int
+		score     uint64
+	}
+	var pairs []pair
+	for slice, owner := range targets {
+		if owner != 0 && spare[owner] == 0 {
+			continue
+		}
+		for _, m := range t.Members {
+			if missing[m.Number] > 0 {
+				pairs = append(pairs, pair{slice, m.Number, score(m.Seat, slice)})
+			}
+		}
+	}
+	slices.SortFunc(pairs, func(a, b pair) int {
+		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.slice, b.slice), cmp.Compare(a.to, b.to))
+	})
+	moved := map[int]bool{}
+	for _, p := range pairs {
+		from := targets[p.slice]
+		if moved[p.slice] || missing[p.to] == 0 || from != 0 && spare[from] == 0 {
+			continue
+		}
+		moved[p.slice], targets[p.slice] = true, p.to
+		missing[p.to]--
+		if from != 0 {
+			spare[from]--
+		}
+	}
+	return targets
+}
+
+// shares returns how many slices each member has too few, or too many. Of the members whose share is one larger, since
+// the slices cannot be divided, those come first that have the most: they keep them.
+func shares(members []member, has map[int]int, n int) (missing, spare map[int]int) {
+	order := slices.Clone(members)
+	slices.SortStableFunc(order, func(a, b member) int { return has[b.Number] - has[a.Number] })
+	missing, spare = map[int]int{}, map[int]int{}
+	for i, m := range order {
+		share := n / len(order)
+		if i < n%len(order) {
+			share++
+		}
+		missing[m.Number], spare[m.Number] = max(share-has[m.Number], 0), max(has[m.Number]-share, 0)
+	}
+	return missing, spare
+}
