@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	groupLabel      = "thermostat-go.github.io/shards"      // on the table and on every replica's Lease: the table's name
+	groupLabel      = "thermostat-go.github.io/shards"      // on every Lease of the group: the table's name
 	tableAnnotation = "thermostat-go.github.io/shard-table" // what [table.encode] returns
 )
 
@@ -118,7 +118,8 @@ func versionOf(lease *coordinationv1.Lease) version {
 func replicaLease(o Options, name string, now time.Time) *coordinationv1.Lease {
 	seconds := int32(o.LeaseDuration / time.Second)
 	return &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: name, Labels: map[string]string{groupLabel: o.Name}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: name,
+			Labels: map[string]string{groupLabel: o.Name}},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: &o.Identity, LeaseDurationSeconds: &seconds,
 			AcquireTime: &metav1.MicroTime{Time: now}, RenewTime: &metav1.MicroTime{Time: now}},
 	}

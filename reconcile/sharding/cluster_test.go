@@ -111,8 +111,8 @@ func readStamps(t *testing.T, file string) (all []stamp) {
 }
 
 // overlaps returns who went on with a slice after another one had begun, in the order of the file. A line that comes
-// late, and was begun before the later one's first, is what a Lease cannot prevent: the one write in flight of a process
-// that was paused.
+// late, and was begun before the later one's first, is what a Lease cannot prevent: the one write in flight of a
+// process that was paused.
 func overlaps(all []stamp) (owners int, broken []string) {
 	type turn struct {
 		by    string

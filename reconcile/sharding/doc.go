@@ -14,13 +14,14 @@
 //
 // # What it does not do yet
 //
-// It is new: internals.md says what its tests do not show yet. It is not wired into package reconcile. A Manager takes no Shards as its Elector, keeps the keys of all slices, and
-// its informers cache everything. Until then each replica runs its workers all the time, without an Elector; Reconcile
-// begins with Enter and ends with leave; Gained calls Controller.Enqueue for the keys of the slices that a cache has
-// ([Shards.Slice] tells); and the requests go through [Shards.Fence]. A replica does not tell the next owner of a slice
-// what it wrote: the next owner's caches may be behind it for a moment, so its updates need a resourceVersion as a
-// precondition, and what it creates needs a name that follows from its owner. What the seam has to be, internals.md
-// says. There are no weights, and a hot slice is not split.
+// It is new: internals.md says what its tests do not show yet. It is not wired into package reconcile. A Manager takes
+// no Shards as its Elector, keeps the keys of all slices, and its informers cache everything. Until then each replica
+// runs its workers all the time, without an Elector; Reconcile begins with Enter and ends with leave; Gained calls
+// Controller.Enqueue for the keys of the slices that a cache has ([Shards.Slice] tells); and the requests go through
+// [Shards.Fence]. A replica does not tell the next owner of a slice what it wrote: the next owner's caches may be
+// behind it for a moment, so its updates need a resourceVersion as a precondition, and what it creates needs a name
+// that follows from its owner. What the seam has to be, internals.md says. There are no weights, and a hot slice is
+// not split.
 //
 // # Words
 //
@@ -60,9 +61,9 @@
 //  1. Versions of the table are one after the other, each made from the one before by one of the changes above. So a
 //     slice changes its owner in two ways: by a write of its owner, or by one that removes the owner.
 //  2. An owner sends the write that gives a slice away after its work has ended. It does not begin again on the
-//     strength of what it remembers: only when it has seen a later version of the table, in which it is still the owner
-//     and nobody asks for the slice. The write, whose answer may have been lost, was based on one in which somebody did.
-//     So it fails for good.
+//     strength of what it remembers: only when it has seen a later version of the table, in which it is still the
+//     owner and nobody asks for the slice. The write, whose answer may have been lost, was based on one in which
+//     somebody did. So it fails for good.
 //  3. Whoever removes a replica has seen its Lease at version r, read at b, and has waited on its own clock. Either r
 //     has stood for LeaseDuration, and the deletion on the condition that it is still r has succeeded, at d: then no
 //     renewal after r was acknowledged, and none will be. Or a read by name, answered at b, has not found the Lease,

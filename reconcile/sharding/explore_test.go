@@ -225,10 +225,10 @@ func soak() bool { return os.Getenv("THERMOSTAT_SOAK") != "" }
 
 // TestNoTwoWorkOnASlice visits the states around the first start, and around a group at work.
 func TestNoTwoWorkOnASlice(t *testing.T) {
-	most := 10_000
+	most := 4_000
 	switch {
 	case raceEnabled:
-		most = 2_000
+		most = 1_000
 	case soak():
 		most = 3_000_000
 	}
@@ -279,8 +279,7 @@ func TestEachPlantedBugIsFound(t *testing.T) {
 		"renews OTHER", "renewal arrives OTHER", "renewal answered OTHER", "sees OTHER", "acts OTHER"}
 	calm := []string{"tick 0", "renews a", "renews b", "sees OTHER", "acts OTHER", "goes on as another OTHER",
 		"table deleted", "lease deleted OWNER"}
-	moves := []string{"tick 0", "renews a", "renews b", "looks", "sees", "acts a", "acts b", "ends work", "arrives late",
-		"acts, late, OTHER"}
+	moves := []string{"tick 0", "renews a", "renews b", "sees", "acts a", "acts b", "ends work"}
 	for name, bug := range map[string]struct {
 		start func(rules) *modelState
 		rules

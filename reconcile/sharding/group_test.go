@@ -506,6 +506,7 @@ func TestSlicesAreAskedForWhenTheyArePrepared(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		b := g.start("b")
 		time.Sleep(24 * time.Second)
+		synctest.Wait()
 		require.Len(t, asked, 32)
 		require.Len(t, a.Stats().Slices, 64)
 		time.Sleep(5 * time.Second)

@@ -154,7 +154,8 @@ func (o *observer) show() {
 func (o *observer) unseen() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.r == nil || o.r.over != nil || o.r.lease == (version{}) || o.now().Mono.Sub(o.r.sent.Mono) > o.opts.RetryPeriod {
+	if o.r == nil || o.r.over != nil || o.r.lease == (version{}) ||
+		o.now().Mono.Sub(o.r.sent.Mono) > o.opts.RetryPeriod {
 		return false
 	}
 	seen, ok := o.r.seen.leases[o.r.name]

@@ -105,8 +105,8 @@ func (o Options) validate() error {
 	}
 	if slow, fast := (o.RenewDeadline.Seconds()+o.StopGrace.Seconds())*(1+clockDrift),
 		o.LeaseDuration.Seconds()*(1-clockDrift); slow >= fast {
-		bad("RenewDeadline %v + StopGrace %v can take %.4gs on a slow clock, and LeaseDuration %v only %.4gs on a fast "+
-			"one: the next owner could start before this one has stopped", o.RenewDeadline, o.StopGrace, slow,
+		bad("RenewDeadline %v + StopGrace %v can take %.4gs on a slow clock, and LeaseDuration %v only %.4gs on a "+
+			"fast one: the next owner could start before this one has stopped", o.RenewDeadline, o.StopGrace, slow,
 			o.LeaseDuration, fast)
 	}
 	return errors.Join(errs...)

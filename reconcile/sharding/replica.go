@@ -255,8 +255,8 @@ func (r *replica) wait(m member) time.Duration {
 	return max(r.timing.lease, time.Duration(m.Seconds)*time.Second)
 }
 
-// notFound notes that a read by name has not found a replica's Lease. It never comes back: a replica renews a Lease that
-// it has made, and makes one only.
+// notFound notes that a read by name has not found a replica's Lease. It never comes back: a replica makes one Lease
+// only, and renews that.
 func (r *replica) notFound(name string, now election.Instant) {
 	if _, known := r.gone[name]; !known {
 		r.gone[name] = now.Mono
@@ -388,9 +388,9 @@ func (r *replica) prove(now election.Instant) step {
 
 func (r *replica) longestWait() time.Duration { return max(r.timing.lease, r.longest) }
 
-// mayOpen reports whether nobody can be at work under an earlier life of the table. Whoever worked then had a Lease when
-// this life began. It has been seen since, and has joined this life, which nobody does who works under another; or it
-// was gone before, and the wait for that is over.
+// mayOpen reports whether nobody can be at work under an earlier life of the table. Whoever worked then had a Lease
+// when this life began. It has been seen since, and has joined this life, which nobody does who works under another; or
+// it was gone before, and the wait for that is over.
 func (r *replica) mayOpen(now election.Instant) bool {
 	return !r.outsiders() && now.Mono.Sub(r.clear) >= r.longestWait()
 }
