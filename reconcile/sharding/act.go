@@ -28,11 +28,11 @@ func (s *Shards) act(ctx context.Context, r *replica) {
 	a := &actor{Shards: s, r: r}
 	for ctx.Err() == nil {
 		s.mu.Lock()
-		next, changed := r.next(s.now(), s.newLife()), s.changed
+		next, changed := r.next(s.now(), a.newLife()), s.changed
 		if r.over != nil && s.tenure.Err() == nil {
 			s.settleLocked()
 		}
-		rank := s.rankLocked()
+		rank := a.rankLocked()
 		s.mu.Unlock()
 		if wait := a.wait(next, rank); wait > 0 {
 			idle := time.NewTimer(wait)
@@ -68,25 +68,25 @@ func (a *actor) wait(next step, rank time.Duration) time.Duration {
 }
 
 // rankLocked is how much later than the first member this one does what all want.
-func (s *Shards) rankLocked() time.Duration {
-	step := s.opts.RetryPeriod / 20
-	if t := s.seen.table; t != nil {
+func (a *actor) rankLocked() time.Duration {
+	step := a.opts.RetryPeriod / 20
+	if t := a.seen.table; t != nil {
 		alive := 0
 		for _, m := range t.Members {
-			if m.Name == s.r.name {
+			if m.Name == a.r.name {
 				return time.Duration(alive) * step
 			}
-			if !s.r.stopped[m.Name] && m.Name != s.r.name {
+			if !a.r.stopped[m.Name] {
 				alive++
 			}
 		}
 	}
-	return time.Duration(s.random() * float64(s.opts.RetryPeriod) / 4)
+	return time.Duration(a.random() * float64(a.opts.RetryPeriod) / 4)
 }
 
 // newLife names a table that is made anew: after who makes it, and when.
-func (s *Shards) newLife() string {
-	return s.r.name + "." + time.Now().UTC().Format("20060102T150405.000000")
+func (a *actor) newLife() string {
+	return a.r.name + "." + time.Now().UTC().Format("20060102T150405.000000")
 }
 
 // do does a step. A write that came too late waits for what was written in its place.

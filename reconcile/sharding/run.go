@@ -55,6 +55,9 @@ func (s *Shards) Run(ctx context.Context) error {
 	}
 }
 
+// A term has the parts of one tenure.
+type term struct{ *Shards }
+
 // live is one tenure, under a name of its own. old is the name of the one before, whose work has ended.
 func (s *Shards) live(ctx context.Context, old string) (name string, err error) {
 	r := newReplica(s.opts.Name+"-"+strings.ToLower(rand.Text()[:10]), s.opts.Identity, s.opts.Slices,
@@ -62,7 +65,7 @@ func (s *Shards) live(ctx context.Context, old string) (name string, err error) 
 	if old != "" {
 		r.stopped[old] = true
 	}
-	lease := s.makeLease(ctx, r)
+	lease := term{s}.makeLease(ctx, r)
 	if lease == nil {
 		return old, nil
 	}
@@ -78,10 +81,10 @@ func (s *Shards) live(ctx context.Context, old string) (name string, err error) 
 	s.settleLocked()
 	s.mu.Unlock()
 	var parts sync.WaitGroup
-	parts.Go(func() { s.renew(under, r, lease) })
+	parts.Go(func() { term{s}.renew(under, r, lease) })
 	parts.Go(func() { s.act(under, r) })
-	parts.Go(func() { s.prepare(under, r) })
-	err = s.await(ctx, r)
+	parts.Go(func() { term{s}.prepare(under, r) })
+	err = term{s}.await(ctx, r)
 	stop()
 	parts.Wait()
 	s.mu.Lock()
@@ -94,13 +97,13 @@ func (s *Shards) live(ctx context.Context, old string) (name string, err error) 
 	s.mu.Unlock()
 	log.Info("No longer taking part", "table", s.String(), "replica", r.name, "reason", over, "err", err)
 	if err == nil { // else work goes on, and the others wait until the Lease has expired
-		s.removeOwn(ctx, r.name, lease)
+		term{s}.removeOwn(ctx, r.name, lease)
 	}
 	return r.name, err
 }
 
 // await returns nil when the tenure is over and all its work has ended, or an error when that takes too long.
-func (s *Shards) await(ctx context.Context, r *replica) error {
+func (s term) await(ctx context.Context, r *replica) error {
 	const clockCheck = time.Second // after a sleep of the machine timers are late by as long as it slept
 	stopping := ctx.Done()
 	var tooLate, drained <-chan time.Time
@@ -142,14 +145,14 @@ func (s *Shards) await(ctx context.Context, r *replica) error {
 	}
 }
 
-func (s *Shards) cancelWorksLocked() {
+func (s term) cancelWorksLocked() {
 	for _, w := range s.works {
 		w.cancel(fmt.Errorf("%w any more: this replica leaves", ErrNotOwned))
 	}
 }
 
 // overdue returns an error that names the slices whose work goes on.
-func (s *Shards) overdue() error {
+func (s term) overdue() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []int
@@ -172,7 +175,7 @@ func (s *Shards) change(f func()) {
 }
 
 // makeLease makes the replica's Lease: nil if ctx has ended.
-func (s *Shards) makeLease(ctx context.Context, r *replica) *coordinationv1.Lease {
+func (s term) makeLease(ctx context.Context, r *replica) *coordinationv1.Lease {
 	failing := false
 	for ctx.Err() == nil {
 		try, cancel := context.WithTimeout(ctx, s.tryTimeout())
@@ -201,7 +204,7 @@ func (s *Shards) makeLease(ctx context.Context, r *replica) *coordinationv1.Leas
 }
 
 // removeOwn deletes the replica's Lease, whose work has ended. It tries for StopGrace at most: then it expires.
-func (s *Shards) removeOwn(ctx context.Context, name string, lease *coordinationv1.Lease) {
+func (s term) removeOwn(ctx context.Context, name string, lease *coordinationv1.Lease) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.StopGrace)
 	defer cancel()
 	for {
@@ -216,7 +219,7 @@ func (s *Shards) removeOwn(ctx context.Context, name string, lease *coordination
 }
 
 // renew renews the Lease every RetryPeriod, counted from when the last try was sent, until ctx ends or the tenure does.
-func (s *Shards) renew(ctx context.Context, r *replica, base *coordinationv1.Lease) {
+func (s term) renew(ctx context.Context, r *replica, base *coordinationv1.Lease) {
 	due := time.NewTimer(s.opts.RetryPeriod)
 	defer due.Stop()
 	for {
@@ -237,7 +240,7 @@ func (s *Shards) renew(ctx context.Context, r *replica, base *coordinationv1.Lea
 // tryRenew is one try. It returns what the next one begins with, or nil when the tenure is lost. If the server has
 // applied an earlier one whose answer was lost, or somebody has edited the Lease, it answers with a conflict, and a
 // read tells whether there is still a Lease to renew.
-func (s *Shards) tryRenew(ctx context.Context, r *replica, base *coordinationv1.Lease) *coordinationv1.Lease {
+func (s term) tryRenew(ctx context.Context, r *replica, base *coordinationv1.Lease) *coordinationv1.Lease {
 	try, cancel := context.WithTimeout(ctx, s.tryTimeout())
 	defer cancel()
 	for {
@@ -309,7 +312,7 @@ func (s *Shards) tell(ctx context.Context) {
 }
 
 // prepare calls Prepare for the slices that this replica would ask others for.
-func (s *Shards) prepare(ctx context.Context, r *replica) {
+func (s term) prepare(ctx context.Context, r *replica) {
 	if s.opts.Prepare == nil {
 		return
 	}
