@@ -24,9 +24,8 @@ const (
 // packages are what users import.
 var packages = []string{"informer", "workqueue", "reconcile", "reconcile/status", "reconcile/program",
 	"reconcile/objects", "reconcile/events", "reconcile/metrics", "reconcile/rights", "reconcile/serve",
-	"reconcile/inspect", "reconcile/sharding", "reconcile/webhook", "reconcile/webhook/webhooktest", "reconcile/plan",
-	"reconcile/reconciletest",
-	"reconcile/reconciletest/cluster", "reconcile/reconciletest/cluster/network",
+	"reconcile/inspect", "reconcile/webhook", "reconcile/webhook/webhooktest", "reconcile/plan",
+	"reconcile/reconciletest", "reconcile/reconciletest/cluster", "reconcile/reconciletest/cluster/network",
 	"reconcile/reconciletest/cluster/processnode", "leaderelection"}
 
 // TestTheReadmeShowsTheWholeExample compares its first Go program with examples/hello.
@@ -145,8 +144,6 @@ func TestImportsRunOneWay(t *testing.T) {
 		"reconcile/serve":   {"informer", "workqueue", "reconcile/status", "reconcile"},
 		"reconcile/inspect": {"informer", "workqueue", "reconcile/status", "reconcile", "reconcile/serve"},
 		"reconcile/webhook": {"informer"},
-		// It is not of the loop yet: any controller can use it.
-		"reconcile/sharding": {},
 
 		"reconcile/webhook/webhooktest": {"informer"},
 		"reconcile/plan":                {"reconcile/reconciletest"},

@@ -116,7 +116,7 @@ func (s *Server) deleteOnce(c *call, live object, opts metav1.DeleteOptions) (o 
 		return nil, false, err
 	}
 	marked := copyOf(live)
-	if c.resource.terminates(marked) {
+	if terminates(c.resource, marked) {
 		if live.GetDeletionTimestamp() != nil {
 			return live, false, nil
 		}
@@ -167,7 +167,7 @@ func (s *Server) deleteOnce(c *call, live object, opts metav1.DeleteOptions) (o 
 }
 
 // terminates marks an object that somebody has to do something for before it can go, and reports whether that is so.
-func (r *Resource) terminates(o object) bool {
+func terminates(r *Resource, o object) bool {
 	terminate := r.terminate
 	if !r.custom() {
 		terminate = r.builtin.terminate

@@ -158,7 +158,7 @@ func (r *Resource) applyDefaults(o object) {
 }
 
 // keep does what the kind keeps: see rules.
-func (r *Resource) keep(o, live object) {
+func keep(r *Resource, o, live object) {
 	if r.builtin != nil && r.builtin.keeps != nil {
 		r.builtin.keeps(o, live)
 	}

@@ -1,6 +1,7 @@
 package reconciletest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -43,7 +44,7 @@ func (s *Server) createObject(c *call) (runtime.Object, error) {
 		return nil, err
 	}
 	c.resource.applyDefaults(o)
-	c.resource.keep(o, nil)
+	keep(c.resource, o, nil)
 	o = c.resource.fieldManagers[""].UpdateNoErrors(c.resource.make(), o, c.manager()).(object)
 	if err := s.admitNamespace(c, o); err != nil {
 		return nil, err
@@ -65,10 +66,7 @@ func (s *Server) createObject(c *call) (runtime.Object, error) {
 
 // insert puts a new object into the store, after everything that is done to a new object.
 func (s *Server) insert(c *call, o object) error {
-	if err := s.admitNamespace(c, o); err != nil {
-		return err
-	}
-	if err := c.admitKind(s, o.GetName()); err != nil {
+	if err := cmp.Or(s.admitNamespace(c, o), c.admitKind(s, o.GetName())); err != nil {
 		return err
 	}
 	if o.GetName() == "" && o.GetGenerateName() != "" {
@@ -257,7 +255,7 @@ func (s *Server) updateObject(c *call) (object, bool, error) {
 		if live == nil {
 			live = c.resource.make()
 		} else {
-			c.resource.keep(sent, live)
+			keep(c.resource, sent, live)
 		}
 		return c.resource.fieldManagers[c.Subresource].UpdateNoErrors(copyOf(live), copyOf(sent), c.manager()).(object),
 			nil

@@ -14,7 +14,8 @@
 //
 // # What it does not do yet
 //
-// It is new: internals.md says what its tests do not show yet. It is not wired into package reconcile. A Manager takes
+// It is internal as long as that is so: internals.md says what its tests do not show yet. It is not wired into package
+// reconcile. A Manager takes
 // no Shards as its Elector, keeps the keys of all slices, and its informers cache everything. Until then each replica
 // runs its workers all the time, without an Elector; Reconcile begins with Enter and ends with leave; Gained calls
 // Controller.Enqueue for the keys of the slices that a cache has ([Shards.Slice] tells); and the requests go through
