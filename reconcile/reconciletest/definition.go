@@ -33,7 +33,7 @@ func newDefinitionResource(s *Server) *Resource {
 			case o == nil:
 				return nil
 			case old == nil:
-				return s.admitDefinition(o)
+				return admitDefinition(s, o)
 			}
 			return guardDefinition(o, old)
 		},

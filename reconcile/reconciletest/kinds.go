@@ -38,20 +38,20 @@ func (s *Server) Install(name string) {
 		s.store.mu.Lock()
 		changed, stopped := s.store.changed, s.store.stopped
 		s.store.mu.Unlock()
-		if stopped || s.established(name) {
+		if stopped || established(s, name) {
 			return
 		}
 		<-changed
 	}
 }
 
-func (s *Server) established(name string) bool {
+func established(s *Server, name string) bool {
 	u, ok := s.store.get(definitions.GroupResource(), keyOfName(name)).(*unstructured.Unstructured)
 	return ok && conditionStatus(u, "Established") == "True"
 }
 
 // readUninstalled reads the manifests of definitions that are not there at first.
-func (s *Server) readUninstalled(paths []string) error {
+func readUninstalled(s *Server, paths []string) error {
 	s.uninstalled = make(map[string][]byte)
 	err := eachManifest(paths, func(document []byte) error {
 		read, err := ReadCRDs(document)
@@ -74,7 +74,7 @@ func (s *Server) readUninstalled(paths []string) error {
 }
 
 // defined reads the resources of a definition that came while the server runs.
-func (s *Server) defined(u *unstructured.Unstructured) (of *definition, served []*Resource, err error) {
+func defined(s *Server, u *unstructured.Unstructured) (of *definition, served []*Resource, err error) {
 	data, err := u.MarshalJSON()
 	if err != nil {
 		return nil, nil, err
@@ -105,8 +105,8 @@ func (s *Server) defined(u *unstructured.Unstructured) (of *definition, served [
 }
 
 // admitDefinition refuses a new definition that is not modelled, and gives one the status that it has at first.
-func (s *Server) admitDefinition(u *unstructured.Unstructured) error {
-	of, _, err := s.defined(u)
+func admitDefinition(s *Server, u *unstructured.Unstructured) error {
+	of, _, err := defined(s, u)
 	if err != nil {
 		return notModelled("this CustomResourceDefinition: %v", err)
 	}
@@ -116,8 +116,8 @@ func (s *Server) admitDefinition(u *unstructured.Unstructured) error {
 }
 
 // serveKind begins to serve the kind of a definition.
-func (s *Server) serveKind(u *unstructured.Unstructured) (of *definition, err error) {
-	of, served, err := s.defined(u)
+func serveKind(s *Server, u *unstructured.Unstructured) (of *definition, err error) {
+	of, served, err := defined(s, u)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +129,7 @@ func (s *Server) serveKind(u *unstructured.Unstructured) (of *definition, err er
 }
 
 // withdraw no longer serves the kind of a definition.
-func (s *Server) withdraw(name string) {
+func withdraw(s *Server, name string) {
 	for gvr, r := range s.resources.all() {
 		if r.of != nil && r.of.Metadata.Name == name {
 			s.resources.note(gvr.GroupResource())
@@ -139,21 +139,21 @@ func (s *Server) withdraw(name string) {
 }
 
 // followDefinitions serves the kinds that the definitions in the store say, after a restore.
-func (s *Server) followDefinitions() error {
+func followDefinitions(s *Server) error {
 	for _, r := range s.resources.all() {
 		if r.of == nil {
 			continue
 		}
 		o := s.store.get(definitions.GroupResource(), keyOfDefinition(r.of))
 		if o == nil || o.GetUID() != r.of.uid {
-			s.withdraw(r.of.Metadata.Name)
+			withdraw(s, r.of.Metadata.Name)
 		}
 	}
 	for _, o := range s.store.list(definitions.GroupResource(), s.Version()) {
 		u := o.(*unstructured.Unstructured)
 		of, err := parseDefinition(u)
 		if err == nil && conditionStatus(u, "Established") == "True" && s.resources.of(of.stored()) == nil {
-			_, err = s.serveKind(u)
+			_, err = serveKind(s, u)
 		}
 		if err != nil {
 			return fmt.Errorf("CustomResourceDefinition %s: %w", o.GetName(), err)
@@ -183,7 +183,7 @@ func (c *collector) keepDefinition(i item, items []item) bool {
 	next := u.DeepCopy()
 	switch {
 	case !i.deleting() && conditionStatus(u, "Established") != "True":
-		of, err := c.server.serveKind(u)
+		of, err := serveKind(c.server, u)
 		if err != nil {
 			return false // it was admitted
 		}

@@ -153,7 +153,7 @@ func Start(o Options) (*Server, error) {
 	if err := define(s); err != nil {
 		return nil, fmt.Errorf("custom resources: %w", err)
 	}
-	if err := s.readUninstalled(o.Uninstalled); err != nil {
+	if err := readUninstalled(s, o.Uninstalled); err != nil {
 		return nil, err
 	}
 	if err := s.aggregated.validate(s.resources.all()); err != nil {
@@ -169,7 +169,7 @@ func Start(o Options) (*Server, error) {
 		o.Namespaces = []string{metav1.NamespaceDefault}
 	}
 	for _, name := range o.Namespaces {
-		if err := s.createNamespace(name); err != nil {
+		if err := createNamespace(s, name); err != nil {
 			return nil, fmt.Errorf("namespace %s: %w", name, err)
 		}
 	}
@@ -285,7 +285,7 @@ func (s *Server) Restore(version int64) {
 			firstVersion, now)
 	}
 	s.store.restore(version)
-	if err := s.followDefinitions(); err != nil {
+	if err := followDefinitions(s); err != nil {
 		s.t.Fatalf("reconciletest: restore to version %d: %v", version, err)
 	}
 }

@@ -245,7 +245,7 @@ func (c *call) write(s *Server, key types.NamespacedName, was, is object, lent b
 		return nil, err
 	}
 	if r.GroupVersionResource == definitions && is == nil && s.fork == nil {
-		s.withdraw(key.Name)
+		withdraw(s, key.Name)
 	}
 	s.collector.wrote(written)
 	s.fork.wrote(c, was, written, is == nil)

@@ -494,7 +494,7 @@ func same(o, live object) bool {
 }
 
 // createNamespace is for the namespaces that are there from the beginning.
-func (s *Server) createNamespace(name string) error {
+func createNamespace(s *Server, name string) error {
 	c := &call{Request: Request{Resource: namespaces}, resource: s.resources.of(namespaces), userAgent: "apiserver"}
 	o := &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
 		ObjectMeta: metav1.ObjectMeta{Name: name}}
