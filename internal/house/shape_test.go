@@ -26,7 +26,6 @@ var larger = map[string]int{
 	"reconcile/reconciletest, lines of validateMetric":    116,
 	"reconcile/reconciletest, lines of validateJobStatus": 137,
 	"reconcile/reconciletest, lines of validateClaim":     61,
-	"reconcile/reconciletest, lines of podRules":          69,
 
 	// The steps of a request in their order.
 	"reconcile/reconciletest, lines of Server.listObjects": 75,

@@ -225,7 +225,7 @@ func (c *collector) cleanUp(name string, items []item) (empty bool) {
 }
 
 // admitKind refuses what is to be made of a kind whose definition is being deleted.
-func (c *call) admitKind(s *Server, name string) error {
+func admitKind(s *Server, c *call, name string) error {
 	if c.resource.of == nil || s.fork != nil {
 		return nil
 	}

@@ -36,23 +36,7 @@ func podRules() *rules {
 	return &rules{
 		new: func() object { return &corev1.Pod{} }, generation: true, returnDeleted: true,
 		statusReset: [][]any{{"metadata", "deletionTimestamp"}, {"metadata", "ownerReferences"}},
-		defaults: func(o object) {
-			p := o.(*corev1.Pod)
-			for i := range p.Spec.Containers {
-				r := &p.Spec.Containers[i].Resources
-				for name, limit := range r.Limits { // what a container may have it asks for
-					if _, ok := r.Requests[name]; !ok {
-						if r.Requests == nil {
-							r.Requests = corev1.ResourceList{}
-						}
-						r.Requests[name] = limit
-					}
-				}
-			}
-			defaultPodSpec(&p.Spec)
-			defaultHostPorts(&p.Spec)
-			orDefault(&p.Spec.EnableServiceLinks, true)
-		},
+		defaults:    func(o object) { defaultPod(&o.(*corev1.Pod).Spec) },
 		onCreate: func(o object) {
 			p := o.(*corev1.Pod)
 			p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: qosOf(p.Spec)}
@@ -101,6 +85,24 @@ func podRules() *rules {
 			opts.GracePeriodSeconds = &period
 		},
 	}
+}
+
+// defaultPod fills in what a pod leaves open: what a template does, and more.
+func defaultPod(spec *corev1.PodSpec) {
+	for i := range spec.Containers {
+		r := &spec.Containers[i].Resources
+		for name, limit := range r.Limits { // what a container may have it asks for
+			if _, ok := r.Requests[name]; !ok {
+				if r.Requests == nil {
+					r.Requests = corev1.ResourceList{}
+				}
+				r.Requests[name] = limit
+			}
+		}
+	}
+	defaultPodSpec(spec)
+	defaultHostPorts(spec)
+	orDefault(&spec.EnableServiceLinks, true)
 }
 
 // qosOf says how a pod is treated when its node runs out of something: Guaranteed if every container asks for as much

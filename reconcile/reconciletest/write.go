@@ -66,7 +66,7 @@ func (s *Server) createObject(c *call) (runtime.Object, error) {
 
 // insert puts a new object into the store, after everything that is done to a new object.
 func (s *Server) insert(c *call, o object) error {
-	if err := cmp.Or(s.admitNamespace(c, o), c.admitKind(s, o.GetName())); err != nil {
+	if err := cmp.Or(s.admitNamespace(c, o), admitKind(s, c, o.GetName())); err != nil {
 		return err
 	}
 	if o.GetName() == "" && o.GetGenerateName() != "" {
