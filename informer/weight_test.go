@@ -27,7 +27,7 @@ import (
 // TestBytes compares the estimate with what the heap grows by: in a process of its own, as the heap of this one has
 // what other tests leave behind.
 func TestBytes(t *testing.T) {
-	const alone, many = "THERMOSTAT_BYTES", 1000
+	const alone = "THERMOSTAT_BYTES"
 	if os.Getenv(alone) == "" {
 		program := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestBytes$", "-test.v")
 		program.Env = append(os.Environ(), alone+"=1")
@@ -72,6 +72,8 @@ func TestBytes(t *testing.T) {
 		return []string{s.Name} // a bucket for each
 	}))
 }
+
+const many = 1000 // objects
 
 func resourceOf[T informer.Object](t *testing.T, cfg *rest.Config, name string) *informer.Resource[T] {
 	r, err := informer.NewResource[T](cfg, corev1.SchemeGroupVersion.WithResource(name), informer.ResourceOptions{})
@@ -119,10 +121,12 @@ func grows[T any](t *testing.T, what string, of func(labels.Selector) *informer.
 	measure(nil) // what the server and the clients keep is there now
 	// Whatever else the process allocates, or has not let go of yet, adds to what is measured: the least is the truth.
 	none, grown, estimate := math.MaxInt, math.MaxInt, 0
-	near := func() bool { return math.Abs(float64(estimate-grown+none)) < 0.1*float64(grown-none) }
-	for try := 0; try < 3 || try < 20 && !near(); try++ {
+	for try, still := 0, 0; try < 20 && still < 3; try++ {
 		nothing, _ := measure(labels.SelectorFromSet(labels.Set{"no": "such"}))
 		everything, said := measure(nil)
+		if still++; nothing < none-many || everything < grown-many { // by more than a byte for each object
+			still = 0
+		}
 		none, grown, estimate = min(none, nothing), min(grown, everything), said
 	}
 	grown -= none

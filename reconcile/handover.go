@@ -223,7 +223,7 @@ func (m *Manager) withUnknownInformers(left []handoverEntry) []handoverEntry {
 	for _, c := range m.opts.Controllers {
 		for ca := range everyCache(c.ledger) {
 			known[ca.Name()] = true
-			if len(ca.learner.Scopes()) == 0 {
+			if !ca.learner.HasScope() {
 				named = append(named, handoverEntry{Informer: ca.Name(), Relist: true})
 			}
 		}
@@ -326,7 +326,7 @@ func (c *cache) followedScopes() (all []handoverEntry) {
 // mayShow reports whether a scope of the cache may show a write to the target. If the informer's requests do not pass
 // TrackWrites, it may show any.
 func (c *cache) mayShow(t writes.Target, scope string) bool {
-	return len(c.learner.Scopes()) == 0 || slices.Contains(c.learner.MayHold(t), scope)
+	return !c.learner.HasScope() || slices.Contains(c.learner.MayHold(t), scope)
 }
 
 // unsteady stands in for a missing handover: it returns an entry with Relist for each cache, or, if the Lease was

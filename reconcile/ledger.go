@@ -98,7 +98,7 @@ func (l *ledger) find(inf Informer) *cache {
 // statesOf returns the states in which the caches of a resource have an object.
 func statesOf(l *ledger, t writes.Target) (states []any) {
 	for c := range everyCache(l) {
-		if len(c.learner.MayHold(t)) == 0 {
+		if !c.learner.Follows(t) {
 			continue
 		}
 		if o, ok := c.object(Key{Namespace: t.Namespace, Name: t.Name}); ok {

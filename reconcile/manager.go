@@ -432,7 +432,7 @@ func (m *Manager) checkTracking(log klog.Logger) error {
 				continue
 			}
 			seen++
-			if len(ca.learner.Scopes()) == 0 {
+			if !ca.learner.HasScope() {
 				log.Info("An informer asks for what is no collection of a Kubernetes API, so writes there are not "+
 					"waited for, unless Wrote and Deleted tell of them",
 					"controller", c.name, "informer", ca.Name(), "address", unread)

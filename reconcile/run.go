@@ -98,7 +98,7 @@ func (r *run) Value(key any) any {
 // with errors. Do not branch on them: changes are merged and may be missing, and after a restart all causes are new. A
 // Reconcile looks at the state.
 //
-// The cost: a fraction of a microsecond and no allocation for a change that names a key; about 200 bytes for a Debtor
+// The cost: a fraction of a microsecond and no allocation for a change that names a key; about 200 bytes for a waiting
 // key.
 func Causes(ctx context.Context) (causes []status.Cause, more int) {
 	r, ok := ctx.Value(runKey{}).(*run)

@@ -42,15 +42,16 @@ func verbOfWrite(req *http.Request, to Target) string {
 	}
 }
 
-// addAnswer completes a record with the answer.
-func addAnswer(w *status.Write, resp *http.Response, err error, withText bool) {
+// addAnswer completes a record with the answer. That of somebody behind the server, such as a proxy's, is left to the
+// caller: it may be a stream.
+func addAnswer(w *status.Write, resp *http.Response, err error, withText, foreign bool) {
 	w.Took = time.Since(w.At)
 	if err != nil {
 		w.Error = status.ErrorOf(err, withText)
 		return
 	}
 	w.Code = resp.StatusCode
-	if w.Code < 400 {
+	if w.Code < 400 || foreign {
 		return
 	}
 	body, err := readAnswer(resp)

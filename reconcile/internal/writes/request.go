@@ -21,8 +21,8 @@ type Key = informer.Key
 
 // Target is what a request to a Kubernetes API is about, as its URL says.
 type Target struct {
-	Host, Group, Resource string // host includes the path prefix of a proxy, behind which there may be several servers
-	Namespace, Name       string // name is empty for a whole collection and for a create
+	Host, Group, Resource string // Host includes the path prefix of a proxy, behind which there may be several servers
+	Namespace, Name       string // Name is empty for a whole collection and for a create
 	Subresource           string // without the path that may follow proxy
 }
 

@@ -25,8 +25,8 @@ type Write struct {
 	Labels          map[string]string
 	labelsKnown     bool // the answer has the object's labels, or that there are none
 
-	// deleted says that the object is gone. Then final says that resourceVersion is its last version, mayStay that it
-	// may be terminating instead, and unsure that it may have stayed for a reason that the answer does not tell.
+	// Deleted says that the object is gone. Then Final says that ResourceVersion is its last version, MayStay that it
+	// may be terminating instead, and Unsure that it may have stayed for a reason that the answer does not tell.
 	Deleted, Final, MayStay, Unsure bool
 }
 

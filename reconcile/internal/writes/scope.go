@@ -151,6 +151,19 @@ func (l *Learner) MayHold(t Target) (namespaces []string) {
 	return namespaces
 }
 
+// Follows reports whether the informer asks for the resource that a request is about, in its namespace.
+func (l *Learner) Follows(t Target) bool {
+	s := l.ScopeOf(t.Namespace)
+	return s != nil && s.sameResource(t)
+}
+
+// HasScope reports whether it is known of a scope what the informer asks for.
+func (l *Learner) HasScope() bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return len(l.scopes) > 0
+}
+
 // Scopes returns the scopes. They include those of namespaces that the informer no longer follows.
 func (l *Learner) Scopes() []*Scope {
 	l.mu.RLock()

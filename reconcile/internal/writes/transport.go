@@ -116,7 +116,7 @@ func (t *tracker) RoundTrip(req *http.Request) (resp *http.Response, err error) 
 		known = record(ctx, from, &w, to, followed, req.Method, resp)
 	}
 	w.Lost = !known
-	addAnswer(&w, resp, err, from.ErrorTexts)
+	addAnswer(&w, resp, err, from.ErrorTexts, other && !changes)
 	from.History.Record(w)
 	return resp, err
 }
