@@ -1,6 +1,7 @@
 package reconciletest
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -157,7 +158,19 @@ func (c *collector) survey() (items []item, dependents map[types.UID][]item) {
 			}
 		}
 	}
+	// A definition goes after what its objects have owned: the owners of that would be of an unknown kind.
+	slices.SortStableFunc(items, func(a, b item) int {
+		return cmp.Compare(last(a), last(b))
+	})
 	return items, dependents
+}
+
+// last orders definitions behind all others.
+func last(i item) int {
+	if i.resource.GroupVersionResource == definitions {
+		return 1
+	}
+	return 0
 }
 
 // collect deletes an object that has lost its last owner. Owners that are gone, or wait for their dependents to go, are

@@ -88,6 +88,13 @@ func findResource(s *Server, name string) (*Resource, error) {
 			found = append(found, r)
 		}
 	}
+	if len(found) == 0 { // a kind that is not there now has no objects
+		for _, r := range s.resources.noted() {
+			if name == r.GroupVersionResource.Resource || name == r.GroupResource().String() {
+				return r, nil
+			}
+		}
+	}
 	for gvr, r := range s.resources.all() {
 		if name == gvr.Resource+"."+gvr.Version+"."+gvr.Group {
 			return r, nil

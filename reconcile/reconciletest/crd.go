@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	apiversion "k8s.io/apimachinery/pkg/version"
 	sigsyaml "sigs.k8s.io/yaml"
@@ -91,8 +90,7 @@ type definition struct {
 	} `json:"spec"`
 
 	document map[string]any // all of it
-	uid      types.UID
-	unserved []Resource // the versions that are not served: objects may be stored in one
+	unserved []Resource     // the versions that are not served: objects may be stored in one
 }
 
 // version returns what is said of a version; nil: nothing.

@@ -255,8 +255,8 @@ func keyOfName(name string) types.NamespacedName { return types.NamespacedName{N
 func createDefinition(s *Server, d *definition) error {
 	u := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(d.document)}
 	completeDefinition(u)
-	d.uid = s.newUID()
-	u.SetUID(d.uid)
+	u.SetUID(s.newUID())
+	s.resources.define(d.Metadata.Name, u.GetUID())
 	u.SetCreationTimestamp(metav1.NewTime(now()))
 	u.SetGeneration(1)
 	establish(u, d.storage())

@@ -125,7 +125,9 @@ func (s *Server) deleteOnce(c *call, live object, opts metav1.DeleteOptions) (o 
 		}
 		at := metav1.NewTime(now())
 		marked.SetDeletionTimestamp(&at)
-		marked.SetFinalizers(finalizersFor(marked, opts))
+		if !c.resource.custom() { // a definition is deleted in one way only
+			marked.SetFinalizers(finalizersFor(marked, opts))
+		}
 		if c.DryRun {
 			return marked, false, nil
 		}
@@ -321,6 +323,9 @@ func (s *Server) deleteCollection(c *call) (*http.Response, error) {
 	opts, err := s.deleteOptions(c)
 	if err != nil {
 		return nil, err
+	}
+	if c.resource.GroupVersionResource == definitions {
+		return nil, notModelled("the deletion of a collection of CustomResourceDefinitions")
 	}
 	listed, f, err := c.listOptions()
 	if err != nil {

@@ -8,11 +8,13 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // This file has the kinds that come and go while the server runs, with their CustomResourceDefinitions. As on a real
@@ -34,14 +36,22 @@ func (s *Server) Install(name string) {
 	if err := applyDocument(context.Background(), s, string(manifest)); err != nil {
 		s.t.Fatalf("reconciletest: install %s: %v", name, err)
 	}
+}
+
+// awaitKind waits until a definition has been established.
+func awaitKind(ctx context.Context, s *Server, name string) error {
 	for {
 		s.store.mu.Lock()
 		changed, stopped := s.store.changed, s.store.stopped
 		s.store.mu.Unlock()
 		if stopped || established(s, name) {
-			return
+			return nil
 		}
-		<-changed
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }
 
@@ -60,7 +70,7 @@ func readUninstalled(s *Server, paths []string) error {
 				return fmt.Errorf("%s is in Options.CRDs as well", r.of.Metadata.Name)
 			}
 			s.uninstalled[r.of.Metadata.Name] = document
-			s.resources.note(r.GroupResource())
+			s.resources.note(&r)
 		}
 		return err
 	})
@@ -83,8 +93,12 @@ func defined(s *Server, u *unstructured.Unstructured) (of *definition, served []
 	if err != nil {
 		return nil, nil, err
 	}
+	before := s.resources.noted()
 	for i := range read {
 		r := &read[i]
+		if was := before[r.GroupVersionResource]; was != nil { // what the test has said of it
+			r.Default, r.Validate = was.Default, was.Validate
+		}
 		if err := cmp.Or(r.compileRules(s.rules), r.manageFields(s.types)); err != nil {
 			return nil, nil, err
 		}
@@ -95,13 +109,35 @@ func defined(s *Server, u *unstructured.Unstructured) (of *definition, served []
 		switch {
 		case ofKubernetes(of.Spec.Group):
 			return nil, nil, fmt.Errorf("its group is one of Kubernetes itself: %s", otherKinds)
-		case other.Group != of.Spec.Group || other.of != nil && other.of.Metadata.Name == of.Metadata.Name:
-		case other.of == nil && other.GroupVersionResource.Resource == of.Spec.Names.Plural,
-			other.Kind == of.Spec.Names.Kind:
+		case other.of == nil && other.Group == of.Spec.Group &&
+			(other.GroupVersionResource.Resource == of.Spec.Names.Plural || other.Kind == of.Spec.Names.Kind):
 			return nil, nil, fmt.Errorf("its names are those of %s, which the server has", other.GroupVersionResource)
 		}
 	}
 	return of, served, join(s, of, served)
+}
+
+// taken returns the name of another definition that has one of the names of a new one, or "".
+func taken(s *Server, of *definition) string {
+	for _, o := range s.store.list(definitions.GroupResource(), s.Version()) {
+		other, err := parseDefinition(o.(*unstructured.Unstructured))
+		if err != nil || o.GetName() == of.Metadata.Name || other.Spec.Group != of.Spec.Group {
+			continue
+		}
+		for _, name := range other.names() {
+			if slices.Contains(of.names(), name) {
+				return o.GetName()
+			}
+		}
+	}
+	return ""
+}
+
+// names returns all names by which a definition's kind is known.
+func (d *definition) names() []string {
+	n, kind := d.Spec.Names, strings.ToLower(d.Spec.Names.Kind)
+	return append([]string{n.Plural, cmp.Or(n.Singular, kind), kind,
+		cmp.Or(strings.ToLower(n.ListKind), kind+"list")}, n.ShortNames...)
 }
 
 // admitDefinition refuses a new definition that is not modelled, and gives one the status that it has at first.
@@ -109,6 +145,9 @@ func admitDefinition(s *Server, u *unstructured.Unstructured) error {
 	of, _, err := defined(s, u)
 	if err != nil {
 		return notModelled("this CustomResourceDefinition: %v", err)
+	}
+	if other := taken(s, of); other != "" {
+		return notModelled("this CustomResourceDefinition: one of its names is one of %s", other)
 	}
 	u.Object["status"] = map[string]any{"acceptedNames": map[string]any{"kind": "", "plural": ""}, "conditions": nil,
 		"storedVersions": []any{of.storage()}}
@@ -121,32 +160,57 @@ func serveKind(s *Server, u *unstructured.Unstructured) (of *definition, err err
 	if err != nil {
 		return nil, err
 	}
-	of.uid = u.GetUID()
+	s.resources.define(of.Metadata.Name, u.GetUID())
 	for _, r := range served {
 		s.resources.add(r)
 	}
 	return of, nil
 }
 
+// announce says that the kind of a new definition is going to be served.
+func announce(s *Server, u object) {
+	if _, served, err := defined(s, u.(*unstructured.Unstructured)); err == nil {
+		for _, r := range served {
+			s.resources.note(r)
+		}
+	}
+}
+
 // withdraw no longer serves the kind of a definition.
-func withdraw(s *Server, name string) {
+func withdraw(s *Server, name string, uid types.UID) {
+	if s.resources.definition(name) != uid {
+		return
+	}
 	for gvr, r := range s.resources.all() {
 		if r.of != nil && r.of.Metadata.Name == name {
-			s.resources.note(gvr.GroupResource())
+			s.resources.note(r)
 			s.resources.remove(gvr)
 		}
 	}
 }
 
+// comesLater reports whether a resource that is not served is one that comes later, or has gone.
+func comesLater(s *Server, gr schema.GroupResource) bool {
+	for gvr := range s.resources.noted() {
+		if gvr.GroupResource() == gr {
+			return true
+		}
+	}
+	return false
+}
+
 // followDefinitions serves the kinds that the definitions in the store say, after a restore.
 func followDefinitions(s *Server) error {
+	if s.fork != nil {
+		return nil // the kinds are those of the base
+	}
 	for _, r := range s.resources.all() {
 		if r.of == nil {
 			continue
 		}
 		o := s.store.get(definitions.GroupResource(), keyOfDefinition(r.of))
-		if o == nil || o.GetUID() != r.of.uid {
-			withdraw(s, r.of.Metadata.Name)
+		if uid := s.resources.definition(r.of.Metadata.Name); o == nil || o.GetUID() != uid {
+			withdraw(s, r.of.Metadata.Name, uid)
 		}
 	}
 	for _, o := range s.store.list(definitions.GroupResource(), s.Version()) {
@@ -179,6 +243,9 @@ func terminateDefinition(o object) bool {
 // keepDefinition does what the controllers of definitions do: it begins to serve the kind of a new one, and deletes the
 // objects of one that is deleted. It reports whether it has something to do.
 func (c *collector) keepDefinition(i item, items []item) bool {
+	if c.server.fork != nil {
+		return false // those are the base's
+	}
 	u := i.object.(*unstructured.Unstructured)
 	next := u.DeepCopy()
 	switch {

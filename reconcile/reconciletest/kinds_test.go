@@ -1,11 +1,14 @@
 package reconciletest
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -13,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 )
 
 var latchResource = schema.GroupVersionResource{Group: "corpus.example.com", Version: "v1", Resource: "latches"}
@@ -122,6 +126,99 @@ func TestARestoreBringsKindsBackAndTakesThemAway(t *testing.T) {
 	})
 }
 
+// TestWhatTheObjectsOfAKindOwnGoesWithIt has a Lease, which a pass of the collector meets after the definition by
+// the order of their names.
+func TestWhatTheObjectsOfAKindOwnGoesWithIt(t *testing.T) {
+	withLatches(t, func(t *testing.T, s *Server, client dynamic.Interface) {
+		s.Install("latches.corpus.example.com")
+		all := client.Resource(latchResource).Namespace("default")
+		owner := latch("a")
+		owner.SetFinalizers([]string{"example.com/f"})
+		owner, err := all.Create(t.Context(), owner, metav1.CreateOptions{})
+		require.NoError(t, err)
+		leases := kubernetes.NewForConfigOrDie(s.Config()).CoordinationV1().Leases("default")
+		_, err = leases.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "owned",
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "corpus.example.com/v1", Kind: "Latch", Name: "a",
+				UID: owner.GetUID()}}}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		require.NoError(t, client.Resource(definitions).Delete(t.Context(), "latches.corpus.example.com",
+			metav1.DeleteOptions{}))
+		time.Sleep(time.Minute)
+		_, err = all.Patch(t.Context(), "a", "application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`),
+			metav1.PatchOptions{})
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		_, err = leases.Get(t.Context(), "owned", metav1.GetOptions{})
+		require.True(t, apierrors.IsNotFound(err), "%v", err)
+	})
+}
+
+func TestAKindKeepsItsHooksWhenItComesAgain(t *testing.T) {
+	resources, err := ReadCRDs([]byte(latches))
+	require.NoError(t, err)
+	resources[0].Default = func(o *unstructured.Unstructured) { o.SetAnnotations(map[string]string{"by": "the hook"}) }
+	synctest.Test(t, func(t *testing.T) {
+		s := NewServer(t, Options{Resources: resources})
+		client, err := dynamic.NewForConfig(s.Config())
+		require.NoError(t, err)
+		crds, all := client.Resource(definitions), client.Resource(latchResource).Namespace("default")
+		crd, err := crds.Get(t.Context(), "latches.corpus.example.com", metav1.GetOptions{})
+		require.NoError(t, err)
+		require.NoError(t, crds.Delete(t.Context(), crd.GetName(), metav1.DeleteOptions{}))
+		time.Sleep(time.Minute)
+		require.Empty(t, List[*unstructured.Unstructured](s, "latches", ""), "what is not there has no objects")
+		again := &unstructured.Unstructured{Object: map[string]any{"apiVersion": crd.GetAPIVersion(),
+			"kind": crd.GetKind(), "spec": crd.Object["spec"]}}
+		again.SetName(crd.GetName())
+		_, err = crds.Create(t.Context(), again, metav1.CreateOptions{})
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		made, err := all.Create(t.Context(), latch("a"), metav1.CreateOptions{})
+		require.NoError(t, err)
+		require.Equal(t, "the hook", made.GetAnnotations()["by"])
+	})
+}
+
+// TestAKindIsMissingBetweenItsDefinitionAndItsService has a definition that no option names.
+func TestAKindIsMissingBetweenItsDefinitionAndItsService(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewServer(t, Options{})
+		client, err := dynamic.NewForConfig(s.Config())
+		require.NoError(t, err)
+		all := client.Resource(latchResource).Namespace("default")
+		_, err = all.List(t.Context(), metav1.ListOptions{})
+		require.True(t, isNotModelled(err), "nobody has said that there is such a kind: %v", err)
+		crd := &unstructured.Unstructured{}
+		require.NoError(t, crd.UnmarshalJSON([]byte(latches)))
+		_, err = client.Resource(definitions).Create(t.Context(), crd, metav1.CreateOptions{})
+		require.NoError(t, err)
+		_, err = all.List(t.Context(), metav1.ListOptions{})
+		require.True(t, apierrors.IsNotFound(err), "%v", err)
+		time.Sleep(time.Second)
+		_, err = all.List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+	})
+}
+
+func TestRightsComeBeforeKinds(t *testing.T) {
+	s := NewServer(t, Options{Uninstalled: []string{"testdata/latches.yaml"}, Roles: []string{"testdata/config/rbac.yaml"}})
+	client, err := dynamic.NewForConfig(s.LinkAs(ServiceAccount("default", "nobody")).Config())
+	require.NoError(t, err)
+	_, err = client.Resource(latchResource).Namespace("default").List(t.Context(), metav1.ListOptions{})
+	require.True(t, apierrors.IsForbidden(err), "%v", err)
+}
+
+func TestAManifestDefinesAKindForTheNext(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "all.yaml")
+	require.NoError(t, os.WriteFile(file, append(latchesYAML, []byte(`---
+apiVersion: corpus.example.com/v1
+kind: Latch
+metadata: {name: a, namespace: default}
+`)...), 0o600))
+	s := NewServer(t, Options{Manifests: []string{file}})
+	require.Len(t, List[*unstructured.Unstructured](s, "latches", ""), 1)
+}
+
 // TestDefinitionsThatAreNotTaken has those of which it is not known what a real server would do with them.
 func TestDefinitionsThatAreNotTaken(t *testing.T) {
 	withLatches(t, func(t *testing.T, s *Server, client dynamic.Interface) {
@@ -129,7 +226,7 @@ func TestDefinitionsThatAreNotTaken(t *testing.T) {
 		crd, err := client.Resource(definitions).Get(t.Context(), "latches.corpus.example.com", metav1.GetOptions{})
 		require.NoError(t, err)
 		for want, change := range map[string]func(spec map[string]any){
-			"its names are those of corpus.example.com/v1, Resource=latches": func(spec map[string]any) {
+			"one of its names is one of latches.corpus.example.com": func(spec map[string]any) {
 				spec["names"] = map[string]any{"plural": "others", "kind": "Latch"}
 			},
 			"its group is one of Kubernetes itself": func(spec map[string]any) {

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // resources are those that a server serves. A fork adds to them while requests are served, so a change puts a new map
@@ -13,7 +14,8 @@ import (
 type resources struct {
 	mu      sync.Mutex // of those who change it
 	current atomic.Pointer[map[schema.GroupVersionResource]*Resource]
-	known   map[schema.GroupResource]bool // guarded by mu: what comes later, or has gone
+	absent  map[schema.GroupVersionResource]*Resource // guarded by mu: what comes later, or has gone
+	by      map[string]types.UID                      // guarded by mu: by name, the definition of what is served
 }
 
 // all returns the resources of this moment, to be read only.
@@ -36,20 +38,37 @@ func (r *resources) remove(gvr schema.GroupVersionResource) {
 }
 
 // note says of a resource that its kind may come, or has gone.
-func (r *resources) note(gr schema.GroupResource) {
+func (r *resources) note(one *Resource) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.known == nil {
-		r.known = make(map[schema.GroupResource]bool)
+	if r.absent == nil {
+		r.absent = make(map[schema.GroupVersionResource]*Resource)
 	}
-	r.known[gr] = true
+	r.absent[one.GroupVersionResource] = one
 }
 
-// knows reports whether a resource that is not served comes later, or has gone.
-func (r *resources) knows(gr schema.GroupResource) bool {
+// noted returns what comes later, or has gone, and may have come again.
+func (r *resources) noted() map[schema.GroupVersionResource]*Resource {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.known[gr]
+	return maps.Clone(r.absent)
+}
+
+// define notes the definition for which resources are served.
+func (r *resources) define(name string, uid types.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.by == nil {
+		r.by = make(map[string]types.UID)
+	}
+	r.by[name] = uid
+}
+
+// definition returns the UID of the definition for which resources are served.
+func (r *resources) definition(name string) types.UID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.by[name]
 }
 
 func (r *resources) change(fn func(map[schema.GroupVersionResource]*Resource)) {

@@ -75,7 +75,10 @@ func (s *Server) dispatch(l *Link, r Request, req *http.Request) (*http.Response
 	}
 	c := &call{Request: r, ctx: req.Context(), link: l, query: req.URL.Query(), userAgent: req.UserAgent()}
 	c.resource = s.resources.of(r.Resource)
-	if c.resource == nil && s.resources.knows(r.Resource.GroupResource()) {
+	if c.resource == nil && comesLater(s, r.Resource.GroupResource()) {
+		if err := l.authorize(r, nameSelected(c.query.Get("fieldSelector"))); err != nil {
+			return nil, err
+		}
 		return notServed(), nil
 	}
 	if c.resource == nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -59,7 +60,7 @@ type Options struct {
 	Roles []string
 	// Manifests are files, or directories of them, with the manifests of objects that exist from the beginning, such as
 	// the configurations of webhooks. They are applied in order, as kubectl apply --server-side does. One of a
-	// CustomResourceDefinition changes one of CRDs: it may have no more than the conversion.
+	// CustomResourceDefinition may change the conversion of one of CRDs, or defines a kind for the documents after it.
 	Manifests []string
 	// Seed makes the names that the server generates, and the UIDs. The same seed and the same requests give the same.
 	Seed uint64
@@ -155,6 +156,9 @@ func Start(o Options) (*Server, error) {
 	}
 	if err := readUninstalled(s, o.Uninstalled); err != nil {
 		return nil, err
+	}
+	if o.Base != nil && len(o.Uninstalled) > 0 {
+		return nil, errors.New("uninstalled custom resources: a fork serves the kinds of its base")
 	}
 	if err := s.aggregated.validate(s.resources.all()); err != nil {
 		return nil, err
@@ -284,10 +288,14 @@ func (s *Server) Restore(version int64) {
 		s.t.Fatalf("reconciletest: restore to version %d: the server has had versions from %d to %d", version,
 			firstVersion, now)
 	}
+	s.collector.passing <- struct{}{} // a pass may serve a kind, or withdraw one
 	s.store.restore(version)
-	if err := followDefinitions(s); err != nil {
+	err := followDefinitions(s)
+	<-s.collector.passing
+	if err != nil {
 		s.t.Fatalf("reconciletest: restore to version %d: %v", version, err)
 	}
+	s.collector.wrote(nil) // what had begun goes on
 }
 
 // CutWatches ends every watch, as a server does that is shut down.

@@ -167,8 +167,12 @@ func applyDocument(ctx context.Context, s *Server, document string) error {
 	if err != nil {
 		return err
 	}
-	return directRequest(ctx, s, http.MethodPatch, pathOf(r, o.GetNamespace(), o.GetName())+
+	err = directRequest(ctx, s, http.MethodPatch, pathOf(r, o.GetNamespace(), o.GetName())+
 		"?fieldManager=reconciletest-user&force=true", "application/apply-patch+yaml", data)
+	if err == nil && r.GroupVersionResource == definitions && s.fork == nil {
+		err = awaitKind(ctx, s, o.GetName())
+	}
+	return err
 }
 
 // parseManifest reads a manifest, and finds its resource.

@@ -244,8 +244,13 @@ func (c *call) write(s *Server, key types.NamespacedName, was, is object, lent b
 	if err != nil {
 		return nil, err
 	}
-	if r.GroupVersionResource == definitions && is == nil && s.fork == nil {
-		withdraw(s, key.Name)
+	if r.GroupVersionResource == definitions && s.fork == nil {
+		switch {
+		case is == nil:
+			withdraw(s, key.Name, was.GetUID())
+		case was == nil:
+			announce(s, is)
+		}
 	}
 	s.collector.wrote(written)
 	s.fork.wrote(c, was, written, is == nil)
