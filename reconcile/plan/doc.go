@@ -65,8 +65,8 @@
 // With [Options].Admission the fork sends each write to the cluster as a dry run before it makes it: a creation, the
 // update of the whole object, or a deletion. Defaults, validation, webhooks, admission policies and quotas are then the
 // cluster's, of whatever version, and what it refuses the program sees refused. Nothing is stored there, but what is
-// sent stands in the cluster's audit log, Secrets included if its policy says so, and its webhooks see it. At most 20
-// dry runs a second are sent, and each has 30 s.
+// sent stands in the cluster's audit log, Secrets included if its policy says so, and its webhooks see it. Once 40
+// dry runs have been sent, at most 20 a second are, and each has 30 s, with the wait for its turn.
 //
 // The cluster judges each write against what it has itself, not against what the fork has. The report names these
 // differences:
