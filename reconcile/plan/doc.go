@@ -9,7 +9,8 @@
 //
 // [Run] does this for a function, [RunCommand] for a binary, and the command cmd/plan for a terminal or a pipeline:
 //
-//	go run github.com/thermostat-go/thermostat/reconcile/plan/cmd/plan -context prod -- ./new-operator --its --flags
+//	go run github.com/thermostat-go/thermostat/reconcile/plan/cmd/plan@latest -context prod -- \
+//		./new-operator --its --flags
 //
 // [Flag] adds a flag to a program of your own, so that it plans itself.
 //

@@ -13,7 +13,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -125,6 +127,42 @@ func TestALeaseThatIsListedIsAsItIs(t *testing.T) {
 	})
 	require.Empty(t, report.Changes)
 	require.Empty(t, report.Approximate)
+}
+
+// TestAKindWithoutItsDefinitionIsWritten has a custom resource whose definition the plan may not read.
+func TestAKindWithoutItsDefinitionIsWritten(t *testing.T) {
+	w := newWorld(t, reconciletest.Options{CRDs: []string{fileOf(t, crd)}})
+	sets := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "sets"}
+	_, err := dynamic.NewForConfigOrDie(w.server.Config()).Resource(sets).Namespace("default").Create(t.Context(),
+		&unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Set",
+			"metadata": map[string]any{"name": "a"}, "spec": map[string]any{"size": int64(1)}}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	w.link.Inject(func(r reconciletest.Request) reconciletest.Fault {
+		if r.Resource.Resource != "customresourcedefinitions" {
+			return nil
+		}
+		return reconciletest.AnswerWith(apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, fmt.Errorf("no")))
+	})
+	report, err := plan.Run(t.Context(), w.link.Config(), func(ctx context.Context, cfg *rest.Config) error {
+		all := dynamic.NewForConfigOrDie(cfg).Resource(sets).Namespace("default")
+		is, err := all.Get(ctx, "a", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		is.SetLabels(map[string]string{"by": "update"})
+		if _, err := all.Update(ctx, is, metav1.UpdateOptions{}); err != nil {
+			return err
+		}
+		is, err = all.Patch(ctx, "a", types.MergePatchType, []byte(`{"spec":{"size":2}}`), metav1.PatchOptions{})
+		if err == nil && (is.GetName() != "a" || is.GetLabels()["by"] == "") {
+			err = fmt.Errorf("it has become %v", is.Object)
+		}
+		return err
+	}, plan.RunOptions{Quiet: quiet})
+	require.NoError(t, err)
+	require.Equal(t, []string{"update Set default/a"}, verbs(report))
+	require.Empty(t, report.Refused)
+	require.NotEmpty(t, report.Approximate)
 }
 
 // TestASubresourceThatMayBeThereIsNamed has a custom resource whose definition the plan may not read.

@@ -1,7 +1,8 @@
 package plan
 
 // ReadRole is the manifest of a ClusterRole that is enough for a plan of any program. It grants no write. A plan of one
-// program needs less: what that program reads, namespaces and the configurations of webhooks.
+// program needs less: what that program reads, namespaces, the definitions of its custom resources and the
+// configurations of webhooks; and lists of what may go with an object that it deletes.
 //
 // Whoever has it can read every Secret. Leave out what a program does not need; the report names the rights that it
 // missed.

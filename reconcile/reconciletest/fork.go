@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -466,6 +467,7 @@ func beyondMetadata(o, live object) (is, was map[string]any, err error) {
 			return nil, nil, err
 		}
 	}
+	is, was = maps.Clone(is), maps.Clone(was) // those of a custom resource are its own
 	for _, shared := range []string{"apiVersion", "kind", "metadata"} {
 		delete(is, shared)
 		delete(was, shared)
