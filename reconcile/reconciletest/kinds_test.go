@@ -201,7 +201,8 @@ func TestAKindIsMissingBetweenItsDefinitionAndItsService(t *testing.T) {
 }
 
 func TestRightsComeBeforeKinds(t *testing.T) {
-	s := NewServer(t, Options{Uninstalled: []string{"testdata/latches.yaml"}, Roles: []string{"testdata/config/rbac.yaml"}})
+	s := NewServer(t, Options{Uninstalled: []string{"testdata/latches.yaml"},
+		Roles: []string{"testdata/config/rbac.yaml"}})
 	client, err := dynamic.NewForConfig(s.LinkAs(ServiceAccount("default", "nobody")).Config())
 	require.NoError(t, err)
 	_, err = client.Resource(latchResource).Namespace("default").List(t.Context(), metav1.ListOptions{})
