@@ -61,9 +61,12 @@ func established(s *Server, name string) bool {
 }
 
 // readUninstalled reads the manifests of definitions that are not there at first.
-func readUninstalled(s *Server, paths []string) error {
+func readUninstalled(s *Server, o Options) error {
+	if o.Base != nil && len(o.Uninstalled) > 0 {
+		return errors.New("uninstalled custom resources: a fork serves the kinds of its base")
+	}
 	s.uninstalled = make(map[string][]byte)
-	err := eachManifest(paths, func(document []byte) error {
+	err := eachManifest(o.Uninstalled, func(document []byte) error {
 		read, err := ReadCRDs(document)
 		for _, r := range read {
 			if s.resources.of(r.GroupVersionResource) != nil {
@@ -77,8 +80,8 @@ func readUninstalled(s *Server, paths []string) error {
 	if err != nil {
 		return fmt.Errorf("uninstalled custom resources: %w", err)
 	}
-	if len(paths) > 0 && len(s.uninstalled) == 0 {
-		return fmt.Errorf("uninstalled custom resources: there are no CustomResourceDefinitions in %v", paths)
+	if len(o.Uninstalled) > 0 && len(s.uninstalled) == 0 {
+		return fmt.Errorf("uninstalled custom resources: there are no CustomResourceDefinitions in %v", o.Uninstalled)
 	}
 	return nil
 }

@@ -260,6 +260,8 @@ func TestUninstalledIsJudgedAtTheStart(t *testing.T) {
 	}
 	_, err := Start(Options{CRDs: []string{"testdata/latches.yaml"}, Uninstalled: []string{"testdata/latches.yaml"}})
 	require.ErrorContains(t, err, "latches.corpus.example.com is in Options.CRDs as well")
+	_, err = Start(Options{Base: struct{ Base }{}, Uninstalled: []string{"testdata/latches.yaml"}})
+	require.ErrorContains(t, err, "a fork serves the kinds of its base")
 	s, err := Start(Options{})
 	require.NoError(t, err)
 	defer s.Close()

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -154,11 +153,8 @@ func Start(o Options) (*Server, error) {
 	if err := define(s); err != nil {
 		return nil, fmt.Errorf("custom resources: %w", err)
 	}
-	if err := readUninstalled(s, o.Uninstalled); err != nil {
+	if err := readUninstalled(s, o); err != nil {
 		return nil, err
-	}
-	if o.Base != nil && len(o.Uninstalled) > 0 {
-		return nil, errors.New("uninstalled custom resources: a fork serves the kinds of its base")
 	}
 	if err := s.aggregated.validate(s.resources.all()); err != nil {
 		return nil, err
