@@ -225,7 +225,7 @@ func soak() bool { return os.Getenv("THERMOSTAT_SOAK") != "" }
 
 // TestNoTwoWorkOnASlice visits the states around the first start, and around a group at work.
 func TestNoTwoWorkOnASlice(t *testing.T) {
-	most := 4_000
+	most := 2_000
 	switch {
 	case raceEnabled:
 		most = 1_000
