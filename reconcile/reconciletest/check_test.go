@@ -386,7 +386,7 @@ func TestCheckDisturbsWhatADisturbanceCauses(t *testing.T) {
 	s := greets(givesUp(func(first, second error) bool {
 		return apierrors.ReasonForError(first) != apierrors.ReasonForError(second)
 	}))
-	s.Steps, s.Budget = s.Steps[:1], 10*time.Second
+	s.Steps, s.Budget = s.Steps[:1], time.Minute
 	found := first(t, s)
 	require.Contains(t, found.Replay, "; ", "it needs two")
 }
