@@ -70,7 +70,7 @@ type Referenced[T any] struct {
 // It returns the errors of [New].
 func NewReferenced[T Object, L runtime.Object, C Client[L]](client func(namespace string) C,
 	opts Options[T]) (*Referenced[T], error) {
-	from := eachBy[T, L](client, decoders(opts.change(true), true))
+	from := each[T, L](client, decoders(opts.change(true), true))
 	from.references = &references{changed: make(map[Key]struct{}), made: time.Now()}
 	from.metadata = func(namespace string) Client[*List[*metav1.PartialObjectMetadata]] {
 		if r, ok := any(client(namespace)).(*Resource[T]); ok && r.at().check() == nil {

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/thermostat-go/thermostat/informer/internal/wire"
-	"github.com/thermostat-go/thermostat/informer/internal/wire/intern"
 	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
@@ -51,15 +50,11 @@ type Scope struct {
 // cannot be a namespace's name.
 func NewNamespaced[T Object, L runtime.Object, C Client[L]](client func(namespace string) C, namespaces []string,
 	opts Options[T]) (*SharedIndexInformer[T], error) {
-	return build(each[T, L](client, opts.change(true)), namespaces, opts, decodeObject(opts.Transform))
+	return build(each[T, L](client, decoders(opts.change(true), false)), namespaces, opts, decodeObject(opts.Transform))
 }
 
-// each is the origin of an informer that has a client for each namespace.
-func each[T Object, L runtime.Object, C Client[L]](client func(namespace string) C, change intern.Change) origin {
-	return eachBy[T, L](client, decoders(change, false)) // one for all namespaces
-}
-
-func eachBy[T Object, L runtime.Object, C Client[L]](client func(namespace string) C,
+// each is the origin of an informer that has a client for each namespace, and one decoder for all of them.
+func each[T Object, L runtime.Object, C Client[L]](client func(namespace string) C,
 	decoder func(wire.Type) *wire.Decoder) origin {
 	from := origin{namespaced: true, source: func(namespace string) (source, error) {
 		return newSource[T, L](client(namespace), decoder)

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
+
+	"github.com/thermostat-go/thermostat/internal/election"
 )
 
 // Config configures an [Elector]. REST, Namespace and Name are required; the zero value of every other field is right
@@ -125,8 +127,7 @@ func (c Config) validate() error {
 		bad("RetryPeriod %v must be less than half of RenewDeadline %v, or one failed renewal ends the tenure",
 			c.RetryPeriod, c.RenewDeadline)
 	}
-	if slow, fast := (c.RenewDeadline.Seconds()+c.StopGrace.Seconds())*(1+clockDrift),
-		c.LeaseDuration.Seconds()*(1-clockDrift); slow >= fast {
+	if slow, fast := election.Spans(c.RenewDeadline, c.StopGrace, c.LeaseDuration); slow >= fast {
 		bad("RenewDeadline %v + StopGrace %v can take %.4gs on a slow clock, and LeaseDuration %v only %.4gs on a "+
 			"fast one: the next leader could start before this one has stopped", c.RenewDeadline, c.StopGrace, slow,
 			c.LeaseDuration, fast)
@@ -136,7 +137,6 @@ func (c Config) validate() error {
 
 const (
 	maxIdentity = 200
-	clockDrift  = 0.05 // by what fraction the rate of a machine's clock may differ from true time
 )
 
 func unprintable(r rune) bool { return r < ' ' || r == 0x7f || r == '\uFFFD' }

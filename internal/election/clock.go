@@ -2,6 +2,15 @@ package election
 
 import "time"
 
+// drift is by what fraction the rate of a machine's clock may differ from true time.
+const drift = 0.05
+
+// Spans returns, in seconds, how long a tenure and the end of its work take at most, on a slow clock, and how long at
+// least a Lease has to stand unchanged for whoever takes it, on a fast one. Two never work at once if slow is less.
+func Spans(renewDeadline, stopGrace, leaseDuration time.Duration) (slow, fast float64) {
+	return (renewDeadline.Seconds() + stopGrace.Seconds()) * (1 + drift), leaseDuration.Seconds() * (1 - drift)
+}
+
 // An Instant is a moment on both clocks of this process. Of Wall only the time of the wall clock counts.
 type Instant struct{ Mono, Wall time.Time }
 

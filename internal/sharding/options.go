@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
+
+	"github.com/thermostat-go/thermostat/internal/election"
 )
 
 // Options configures [Shards]. REST, Namespace and Name are required; the zero value of every other field is right for
@@ -45,9 +47,6 @@ type Options struct {
 	// too; then its context ends.
 	LeaseDuration, RenewDeadline, RetryPeriod, StopGrace, DrainTimeout time.Duration
 }
-
-// clockDrift is by what fraction the rate of a machine's clock may differ from true time.
-const clockDrift = 0.05
 
 func (o Options) withDefaults() (Options, error) {
 	o.LeaseDuration = cmp.Or(o.LeaseDuration, 15*time.Second)
@@ -103,8 +102,7 @@ func (o Options) validate() error {
 		bad("RetryPeriod %v must be less than half of RenewDeadline %v, or one failed renewal ends the tenure",
 			o.RetryPeriod, o.RenewDeadline)
 	}
-	if slow, fast := (o.RenewDeadline.Seconds()+o.StopGrace.Seconds())*(1+clockDrift),
-		o.LeaseDuration.Seconds()*(1-clockDrift); slow >= fast {
+	if slow, fast := election.Spans(o.RenewDeadline, o.StopGrace, o.LeaseDuration); slow >= fast {
 		bad("RenewDeadline %v + StopGrace %v can take %.4gs on a slow clock, and LeaseDuration %v only %.4gs on a "+
 			"fast one: the next owner could start before this one has stopped", o.RenewDeadline, o.StopGrace, slow,
 			o.LeaseDuration, fast)

@@ -270,12 +270,7 @@ func createDefinition(s *Server, d *definition) error {
 // establish gives a new definition the status that it has once its names are accepted.
 func establish(u *unstructured.Unstructured, storage string) {
 	names, _, _ := unstructured.NestedMap(u.Object, "spec", "names")
-	var conditions []any
-	for _, one := range [][3]string{{"NamesAccepted", "NoConflicts", "no conflicts found"},
-		{"Established", "InitialNamesAccepted", "the initial names have been accepted"}} {
-		conditions = append(conditions, map[string]any{"type": one[0], "status": "True", "reason": one[1],
-			"message": one[2], "lastTransitionTime": now().Format("2006-01-02T15:04:05Z")})
-	}
-	u.Object["status"] = map[string]any{"acceptedNames": names, "conditions": conditions,
-		"storedVersions": []any{storage}}
+	u.Object["status"] = map[string]any{"acceptedNames": names, "storedVersions": []any{storage}}
+	setCondition(u, "NamesAccepted", "True", "NoConflicts", "no conflicts found")
+	setCondition(u, "Established", "True", "InitialNamesAccepted", "the initial names have been accepted")
 }
