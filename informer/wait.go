@@ -89,14 +89,19 @@ func (inf *SharedIndexInformer[T]) WaitForResourceVersion(ctx context.Context, n
 	}
 }
 
-// WaitUntil waits until shows returns true. It calls shows at once, and again after each change of the store, or of
-// what [SharedIndexInformer.Invalid] returns, on the caller's goroutine and without a lock. A test calls it between a
-// write of its own and a look at what that has led to: shows reads the cache, by [SharedIndexInformer.Get] or an index,
-// and says whether the write is there. That holds for a deletion, and for the objects of a fake client, which have no
-// resourceVersion that [SharedIndexInformer.WaitForResourceVersion] could wait for.
+// WaitUntil waits until the store holds a complete list and shows returns true. It calls shows as soon as the list is
+// complete, so that nothing is taken for deleted that has not been listed yet, and again after each change of the
+// store, or of what [SharedIndexInformer.Invalid] returns, on the caller's goroutine and without a lock. A test calls
+// it between a write of its own and a look at what that has led to: shows reads the cache, by
+// [SharedIndexInformer.Get] or an index, and says whether the write is there. That holds for a deletion, and for the
+// objects of a fake client, which have no resourceVersion that [SharedIndexInformer.WaitForResourceVersion] could wait
+// for.
 //
 // It returns [ErrStopped] if Run returns before, and if ctx ends, an error that wraps its cause.
 func (inf *SharedIndexInformer[T]) WaitUntil(ctx context.Context, shows func() bool) error {
+	if err := inf.WaitForSync(ctx); err != nil {
+		return err
+	}
 	fail := func(err error) error { return fmt.Errorf("informer %s: waiting for the cache: %w", inf.name, err) }
 	changed := make(chan struct{}, 1)
 	look := func() {

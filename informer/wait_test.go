@@ -54,6 +54,25 @@ func TestWaitUntilTheCacheShowsIt(t *testing.T) {
 	})
 }
 
+// What has not been listed yet is not gone.
+func TestWaitUntilWaitsForTheFirstList(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{Name: "pods"}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		p.Hold()
+		run(t, inf)
+		waiting := make(chan error, 1)
+		go func() {
+			waiting <- inf.WaitUntil(t.Context(), func() bool { _, ok := inf.Get(named("b")); return !ok })
+		}()
+		synctest.Wait()
+		require.Empty(t, waiting, "nothing has been listed")
+		p.Release()
+		synctest.Wait()
+		require.Empty(t, waiting, "it has been listed")
+		p.Delete("default", "b")
+		require.NoError(t, <-waiting)
+	})
+}
+
 func TestWaitUntilEndsWithTheInformer(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
