@@ -36,10 +36,11 @@ type rules struct {
 	// fine lets a request, an answer and a look take their time, each for itself. Else each is one step, unless a fault
 	// comes between: that has fewer states, so the search goes deeper. slowLooks and slowRenewals are fine in part.
 	fine, slowLooks, slowRenewals bool
+	ahead                         bool     // the owner's clock is ahead at the start
 	only                          []string // how the names of the moves begin that are tried; nil: all
 
 	fromAnswer    bool // the tenure counts from the answer
-	reviveLate    bool // an answer after the deadline brings the tenure back
+	reviveLate    bool // the tenure begins anew with an answer after the deadline
 	shortWait     bool // LeaseDuration does not cover the stop
 	lookFromSend  bool // others are waited for from when they were asked about
 	blindRemoval  bool // a Lease is removed although it was renewed
@@ -270,7 +271,8 @@ func (p *process) answered(ru rules, q *request) {
 				sent = p.now()
 			}
 			if ru.reviveLate && r.over == errExpired {
-				r.over, r.lease, r.sent = nil, q.now, p.now()
+				r.over, sent = nil, p.now()
+				r.sent = sent
 				for slice := range p.work {
 					if h := r.holds[slice]; h != nil {
 						h.phase, p.work[slice] = working, 0
@@ -493,10 +495,14 @@ func (p *process) actions(ru rules, act, fault func(string, func(*modelState, *p
 		renewal := func(p *process) *request {
 			return &request{renews: true, name: p.r.name, at: p.tried, sent: p.clock}
 		}
+		atOnce := func(s *modelState, p *process) { p.answered(ru, s.arrive(ru, renewal(p))) }
 		if ru.fine || ru.slowRenewals {
 			act("renews", func(_ *modelState, p *process) { p.renewal = renewal(p) })
+			if ru.slowRenewals {
+				act("renews at once", atOnce)
+			}
 		} else {
-			act("renews", func(s *modelState, p *process) { p.answered(ru, s.arrive(ru, renewal(p))) })
+			act("renews", atOnce)
 			fault("renews, without an answer,", func(s *modelState, p *process) { s.arrive(ru, renewal(p)) })
 		}
 	}
