@@ -36,7 +36,8 @@ func Decode(documents []byte) (objects []*unstructured.Unstructured, err error) 
 }
 
 // Apply applies objects by server-side apply, in order, each as a dry run first. After a CustomResourceDefinition it
-// waits until the API server serves the new resource, so objects of that kind may follow.
+// waits until the API server serves the new resource, so objects of that kind may follow, and in the end until it
+// grants the rights of all bindings, so a program that looks for its rights may follow.
 //
 // Apply returns an error if the API server refuses an object, does not know one of its fields, or answers with a
 // warning, such as that a pod does not meet the security standard of its namespace. The objects after it are not
@@ -52,6 +53,11 @@ func (c *Cluster) Apply(ctx context.Context, objects ...*unstructured.Unstructur
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(c.client.Discovery()))
 	for _, o := range objects {
 		if err := apply(ctx, client, mapper, heard, o); err != nil {
+			return fmt.Errorf("apply %s %s: %w", o.GetKind(), o.GetName(), err)
+		}
+	}
+	for _, o := range objects { // the role may come after its binding
+		if err := c.awaitBinding(ctx, o); err != nil {
 			return fmt.Errorf("apply %s %s: %w", o.GetKind(), o.GetName(), err)
 		}
 	}

@@ -125,6 +125,6 @@
 //
 // cluster.go (New, Shared, Start), version.go and build.go with progress.go (the programs, built once), programs.go
 // (programs of other modules, for tests), supervisor.go and process.go (who starts and ends what), component.go and
-// etcd.go (stop, kill and restart a part), namespace.go, serviceaccount.go, apply.go and aggregate.go (what a test
-// makes), system_unix.go and system_other.go.
+// etcd.go (stop, kill and restart a part), namespace.go, serviceaccount.go, apply.go, binding.go and aggregate.go (what
+// a test makes), system_unix.go and system_other.go.
 package cluster
