@@ -236,7 +236,8 @@ func TestNoByteIsLost(t *testing.T) {
 
 func TestAServerThatIsDown(t *testing.T) {
 	s := newStage(t)
-	port, err := s.Listen("down", "127.0.0.1:0", "127.0.0.1:1")
+	// Nothing else on this machine takes a port of this address when it is free for a moment.
+	port, err := s.Listen("down", "127.77.1.3:0", "127.0.0.1:1")
 	require.NoError(t, err)
 	s.port = port
 	_, ok := <-s.outside().out

@@ -95,11 +95,13 @@ func TestEtcd(t *testing.T) {
 		HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt32(2379), Path: "/readyz"}}}
 	w.create(pod)
 	w.until("etcd", "ready", ready)
-	_, err = w.pool.Exec(t.Context(), w.key("etcd"), "", "etcdctl", "put", "key", "value")
+	_, err = w.pool.Exec(t.Context(), w.key("etcd"), "", "etcdctl", "--dial-timeout=1m",
+		"--command-timeout=1m", "put", "key", "value")
 	require.NoError(t, err)
 	require.NoError(t, w.pool.Kill(t.Context(), w.key("etcd"), ""))
 	w.until("etcd", "restarted", restarts(1))
-	out, err := w.pool.Exec(t.Context(), w.key("etcd"), "", "etcdctl", "get", "key", "--print-value-only")
+	out, err := w.pool.Exec(t.Context(), w.key("etcd"), "", "etcdctl", "--dial-timeout=1m",
+		"--command-timeout=1m", "get", "key", "--print-value-only")
 	require.NoError(t, err)
 	require.Equal(t, "value\n", out)
 }

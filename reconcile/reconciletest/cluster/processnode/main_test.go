@@ -1,6 +1,7 @@
 package processnode_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -52,6 +53,10 @@ func act(step, with string) {
 	case "exit":
 		code, _ := strconv.Atoi(with)
 		os.Exit(code)
+	case "unless": // end well, unless a file is there
+		if _, err := os.Stat(with); err != nil {
+			os.Exit(0)
+		}
 	case "cat":
 		content, err := os.ReadFile(with)
 		if err != nil {
@@ -119,7 +124,7 @@ func newWorldOn(t *testing.T, c *cluster.Cluster, o processnode.Options) *world 
 	if o.Images == nil {
 		o.Images = map[string]processnode.Image{"test": image, "test:2": image}
 	}
-	o.RestartBackOff = 200 * time.Millisecond
+	o.RestartBackOff = cmp.Or(o.RestartBackOff, 200*time.Millisecond)
 	return &world{t: t, client: c.Client(), namespace: c.Namespace(t), pool: processnode.New(t, c, o)}
 }
 

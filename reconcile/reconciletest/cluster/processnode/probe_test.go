@@ -8,6 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster/processnode"
 )
 
 // A server with a startup probe by tcp and a readiness probe by http, which turns with a file.
@@ -43,18 +46,25 @@ func TestReadiness(t *testing.T) {
 }
 
 func TestLiveness(t *testing.T) {
-	w := newWorld(t)
-	pod := w.pod("sick", "deaf", "say=deaf", "hang")
-	pod.Spec.Containers[0].LivenessProbe = &corev1.Probe{FailureThreshold: 1, PeriodSeconds: 1, InitialDelaySeconds: 1,
+	t.Parallel()
+	// How the first process has ended can be seen for as long as the second one does not start.
+	w := newWorldOn(t, cluster.Shared(t), processnode.Options{RestartBackOff: 10 * time.Second})
+	// It is sick only once it hears no SIGTERM, however long it takes to start.
+	pod := w.pod("sick", "deaf", "add=/shared/deaf", "hang")
+	pod.Spec.Volumes = []corev1.Volume{emptyDir("v")}
+	c := &pod.Spec.Containers[0]
+	c.VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/shared"}}
+	c.LivenessProbe = &corev1.Probe{FailureThreshold: 1, PeriodSeconds: 1, TimeoutSeconds: 60,
 		TerminationGracePeriodSeconds: new(int64(1)), ProbeHandler: corev1.ProbeHandler{
-			Exec: &corev1.ExecAction{Command: []string{"test", container, "exit=5"}}}}
+			Exec: &corev1.ExecAction{Command: []string{"test", container, "unless=/shared/deaf", "exit=5"}}}}
 	began := time.Now()
 	w.create(pod)
-	pod = w.until("sick", "restarted", func(pod *corev1.Pod) bool {
-		return len(pod.Status.ContainerStatuses) == 1 && pod.Status.ContainerStatuses[0].RestartCount > 0
-	})
+	pod = w.until("sick", "ended", waits("CrashLoopBackOff"))
 	require.EqualValues(t, 137, pod.Status.ContainerStatuses[0].LastTerminationState.Terminated.ExitCode)
 	require.Greater(t, time.Since(began), time.Second, "its grace period")
 	w.event("sick", "Unhealthy", "liveness probe failed: test: exit status 5")
 	w.event("sick", "Killing", "failed liveness probe")
+	w.until("sick", "restarted", func(pod *corev1.Pod) bool {
+		return len(pod.Status.ContainerStatuses) == 1 && pod.Status.ContainerStatuses[0].RestartCount > 0
+	})
 }
