@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -91,26 +92,15 @@ func TestRulesAsOnARealServer(t *testing.T) {
 	t.Logf("%d requests for custom resources with rules were answered alike", agreed)
 }
 
-// define creates a definition on the real server, and waits until it is served.
+// define creates the definition of ranges on the real server, and waits until it is served.
 func define(t *testing.T, client dynamic.Interface, manifest []byte) {
 	_, err := client.Resource(definitions).Create(t.Context(), decode(t, manifest), metav1.CreateOptions{})
 	require.NoError(t, err)
-	w, err := client.Resource(definitions).Watch(t.Context(),
-		metav1.ListOptions{FieldSelector: "metadata.name=" + decode(t, manifest).GetName()})
-	require.NoError(t, err)
-	defer w.Stop()
-	for e := range w.ResultChan() {
-		// they are null before the first one is set
-		conditions, _, _ := unstructured.NestedFieldNoCopy(e.Object.(*unstructured.Unstructured).Object, "status",
-			"conditions")
-		list, _ := conditions.([]any)
-		for _, c := range list {
-			if c := c.(map[string]any); c["type"] == "Established" && c["status"] == "True" {
-				return
-			}
-		}
-	}
-	require.FailNow(t, "the definition is not served")
+	// The condition Established may be true before the server has heard of it.
+	require.Eventually(t, func() bool {
+		_, err := client.Resource(ranges).List(t.Context(), metav1.ListOptions{})
+		return err == nil
+	}, time.Minute, 20*time.Millisecond, "the definition is not served")
 }
 
 func decode(t *testing.T, manifest []byte) *unstructured.Unstructured {
