@@ -35,7 +35,7 @@ import (
 	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
-// TestHandOver measures how long nobody leads after the leader was asked to end, at the default periods. Fifty each:
+// TestHandOver measures how long nobody leads after the leader was asked to end. At the default periods, fifty each:
 //
 //	THERMOSTAT_SOAK=1 go test -run TestHandOver -v ./leaderelection/
 func TestHandOver(t *testing.T) {
@@ -53,8 +53,12 @@ func TestHandOver(t *testing.T) {
 	}
 	for name, run := range map[string]func(ctx context.Context, namespace, identity string) error{
 		"thermostat": func(ctx context.Context, namespace, identity string) error {
-			e, err := New(Config{REST: cluster.Config(), Namespace: namespace, Name: "lock", Identity: identity,
-				SkipFirstWait: true})
+			c := Config{REST: cluster.Config(), Namespace: namespace, Name: "lock", Identity: identity,
+				SkipFirstWait: true}
+			if !soak() { // whoever waits for the next period waits for long
+				c.LeaseDuration, c.RenewDeadline, c.RetryPeriod = 3*time.Minute, 2*time.Minute, 30*time.Second
+			}
+			e, err := New(c)
 			if err != nil {
 				return err
 			}
@@ -111,8 +115,8 @@ func TestHandOver(t *testing.T) {
 			median, worst := took[len(took)/2], took[len(took)-1]
 			t.Logf("%s: hand-over after a clean release: median %v, worst %v of %d", name,
 				median.Round(time.Millisecond), worst.Round(time.Millisecond), n)
-			if name == "thermostat" {
-				require.Less(t, median, 2*time.Second, "a watched release does not wait for a period")
+			if name == "thermostat" && !soak() {
+				require.Less(t, median, 20*time.Second, "a watched release does not wait for a period")
 			}
 		})
 	}
@@ -157,6 +161,16 @@ func (r *requests) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
+// await waits until the counts are so. So is called with mu held.
+func (r *requests) await(t *testing.T, so func() bool, message string, args ...any) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return so()
+	}, time.Minute, 10*time.Millisecond, append([]any{message}, args...)...)
+}
+
 // TestPermissions runs with exactly the documented Role: nothing is denied and nothing of it is unused. Then with each
 // verb missing.
 func TestPermissions(t *testing.T) {
@@ -166,7 +180,8 @@ func TestPermissions(t *testing.T) {
 		stop func() error) {
 		cfg = rest.CopyConfig(cfg)
 		cfg.Wrap(seen.wrap)
-		e, err := New(Config{REST: cfg, Namespace: namespace, Name: "my-controller", SkipFirstWait: true})
+		e, err := New(Config{REST: cfg, Namespace: namespace, Name: "my-controller", SkipFirstWait: true,
+			LeaseDuration: 3 * time.Minute, RenewDeadline: 2 * time.Minute})
 		require.NoError(t, err)
 		ctx, cancel := quiet(t)
 		led, done := make(chan struct{}), make(chan error, 1)
@@ -182,17 +197,20 @@ func TestPermissions(t *testing.T) {
 		_, led, stop := elect(t, namespace, cfg, seen)
 		<-led
 		_, led2, stop2 := elect(t, namespace, cfg, seen)
-		time.Sleep(5 * time.Second)
+		for _, rule := range rules {
+			for _, verb := range rule.Verbs {
+				seen.await(t, func() bool { return seen.made[verb] > 0 }, "%s is in the Role and was not used", verb)
+			}
+		}
 		asked := time.Now()
 		require.NoError(t, stop())
 		<-led2
-		require.Less(t, time.Since(asked), 10*time.Second, "it was released, and has not expired")
+		require.Less(t, time.Since(asked), 2*time.Minute, "it was released, and has not expired")
 		require.NoError(t, stop2())
 		require.Empty(t, seen.denied)
 		granted := map[string]int{}
 		for _, rule := range rules {
 			for _, verb := range rule.Verbs {
-				require.NotZero(t, seen.made[verb], "%s is in the Role and was not used", verb)
 				granted[verb]++
 			}
 		}
@@ -211,8 +229,10 @@ func TestPermissions(t *testing.T) {
 			if missing == "update" {
 				makeOne()
 			}
-			_, _, stop := elect(t, namespace, cfg, &requests{})
-			time.Sleep(time.Second)
+			seen := &requests{}
+			_, _, stop := elect(t, namespace, cfg, seen)
+			// When it is refused again it has noted that it was refused.
+			seen.await(t, func() bool { return seen.denied[missing] > 1 }, "%s is tried again", missing)
 			err = stop()
 			var denied *DeniedError
 			require.ErrorAs(t, err, &denied)
@@ -519,6 +539,11 @@ func TestChaos(t *testing.T) {
 	})
 	lines := g.read()
 	tenures, broken := overlapsIn(lines, func(l stampLine) bool { return l.checked })
+	for more := 0; tenures <= 4 && more < 5; more++ { // little happens in a minute of a busy machine
+		g.disturb(time.Minute, func(*member, *rand.Rand) string { return "" })
+		lines = g.read()
+		tenures, broken = overlapsIn(lines, func(l stampLine) bool { return l.checked })
+	}
 	_, unchecked := overlapsIn(lines, func(stampLine) bool { return true })
 	t.Logf("%v, %d stamps, %d tenures, 0 overlaps wanted, %d found (of work that nobody checked, after pauses, %d); %v",
 		length, len(lines), tenures, len(broken), len(unchecked), did)
@@ -597,7 +622,8 @@ func TestMixedGroup(t *testing.T) {
 	require.NoError(t, first.process.Kill(t.Context()))
 	g.await(func(m *member) bool { return m != first }, time.Minute)
 	// A client-go elector that renews too late, as it may on a busy machine, loses its lead earlier, but by right.
-	require.NotZero(t, handovers()["client-go -> thermostat"], "there was one to be stomped on")
+	require.Eventually(t, func() bool { return handovers()["client-go -> thermostat"] > 0 }, time.Minute,
+		10*time.Millisecond, "there was one to be stomped on")
 	g.start(first)
 	g.join(true, "client-go")
 	did := g.disturb(length, func(*member, *rand.Rand) string { return "" })
@@ -614,7 +640,8 @@ func TestMixedGroup(t *testing.T) {
 }
 
 // watchTakes follows the Lease and notes who took it from whom. A take of ours from a client-go elector counts as
-// stomping unless its record had stood for LeaseDuration, less the drift and what a watch may be late.
+// stomping unless its record had stood for LeaseDuration, less the drift: by this watch, which may be late, or by the
+// times in the records, which are of one clock and from before the requests.
 func (g *group) watchTakes() (stomped func() []string, takes func() map[string]int) {
 	var mu sync.Mutex
 	var bad []string
@@ -636,23 +663,24 @@ func (g *group) watchTakes() (stomped func() []string, takes func() map[string]i
 	require.NoError(g, err)
 	g.Cleanup(func() { cancel(); w.Stop(); watching.Wait() })
 	watching.Go(func() {
-		before, since := "", time.Now()
+		before, since, renewed := "", time.Now(), metav1.MicroTime{}
 		for event := range w.ResultChan() {
 			lease, ok := event.Object.(*coordinationv1.Lease)
 			if !ok || event.Type == watch.Error {
 				break
 			}
-			holder, stood := value(lease.Spec.HolderIdentity), time.Since(since)
+			holder := value(lease.Spec.HolderIdentity)
+			stood := max(time.Since(since)+200*time.Millisecond, value(lease.Spec.AcquireTime).Sub(renewed.Time))
 			mu.Lock()
 			if holder != before && holder != "" {
 				from, to := kindOf(before), kindOf(holder)
 				counts[from+" -> "+to]++
-				if from == "client-go" && to == "thermostat" && stood < scale(shortLease, 0.95)-200*time.Millisecond {
+				if from == "client-go" && to == "thermostat" && stood < scale(shortLease, 0.95) {
 					bad = append(bad, fmt.Sprintf("%s took the record of %s after %v", holder, before, stood))
 				}
 			}
 			mu.Unlock()
-			before, since = holder, time.Now()
+			before, since, renewed = holder, time.Now(), value(lease.Spec.RenewTime)
 		}
 		if ctx.Err() == nil {
 			mu.Lock()
