@@ -57,7 +57,7 @@ func awaitAPIServer(t *testing.T, config *rest.Config) {
 		defer cancel()
 		_, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
 		return err == nil
-	}, time.Minute, 20*time.Millisecond, "the API server at %s is not ready", config.Host)
+	}, 3*time.Minute, 20*time.Millisecond, "the API server at %s is not ready", config.Host)
 }
 
 // reservePort chooses a port as a cluster does: from below those of outgoing connections, and out of the way of other

@@ -84,7 +84,7 @@ func TestRightsThatComeAndGo(t *testing.T) {
 	toldOnly(t, newcomers, "Added changes initial", "Added comes initial", "Added stays initial")
 	for _, f := range append(followers, newcomers...) {
 		becomes(t, f.inf, Live)
-		require.Len(t, f.log.take(), 2, "one line for each change of the state, however often it was refused")
+		require.Len(t, f.log.wait(t, 2), 2, "one line for each change of the state, however often it was refused")
 	}
 	for _, f := range followers {
 		require.Equal(t, 1, f.lists(), "the watch is resumed")
@@ -165,7 +165,7 @@ func TestAResourceThatComesAndGoes(t *testing.T) {
 		"what is in an object is nobody's business")
 	becomes(t, any, Live)
 	becomes(t, typed, Live)
-	log.wait(t, 1) // the complaint about the bad one
+	require.Len(t, log.wait(t, 3), 3, "one line each, and the complaint about the bad one")
 
 	require.NoError(t, takeAway(t.Context()))
 	becomes(t, any, Missing)

@@ -105,7 +105,7 @@ func TestRightsInSomeNamespaces(t *testing.T) {
 			becomes(t, all, Live)
 			require.NoError(t, all.WaitForSync(t.Context()))
 			require.Equal(t, both.Len()+2, all.Len())
-			require.Len(t, log.take(), 2, "one line for the refusal, however often that was, and one for its end")
+			require.Len(t, log.wait(t, 2), 2, "one line for the refusal, however often that was, and one for its end")
 
 			require.NoError(t, both.Rescope(Scope{Namespaces: []string{second, third}}))
 			require.NoError(t, both.WaitForSync(t.Context()))

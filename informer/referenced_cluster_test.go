@@ -85,7 +85,8 @@ func TestReferencedWithRightsToNamesOnly(t *testing.T) {
 	secrets.Relist(metav1.NamespaceAll, nil) // within its rights, too
 	shows(late, true)
 	require.Zero(t, secrets.Health().ByMetadata)
-	require.Equal(t, Live, secrets.HealthIn(late.String()).State)
+	require.Eventually(t, func() bool { return secrets.HealthIn(late.String()).State == Live }, inTime,
+		5*time.Millisecond)
 }
 
 // With the right to list and watch the namespace its metadata is enough.

@@ -115,7 +115,7 @@ func TestRESTOnARealServer(t *testing.T) {
 func TestRESTWithCustomResources(t *testing.T) {
 	c := testcluster.Shared(t)
 	namespace := c.Namespace(t)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	admin := dynamic.NewForConfigOrDie(c.Config())
 	group := schema.GroupVersion{Group: "rest.thermostat.example", Version: "v1"}
