@@ -105,6 +105,13 @@ func TestBesideAnAPIServerThatIsWell(t *testing.T) {
 		tn, namespace := tenantIn(t)
 		followers := follow(t, first, namespace, Options[*corev1.Pod]{})
 		begin(t, followers, tn)
+		cached := func() []string { // what the second server has of the pods, not what it would ask etcd for
+			list, err := kubernetes.NewForConfigOrDie(second).CoreV1().Pods(namespace).List(t.Context(),
+				metav1.ListOptions{ResourceVersion: "0"})
+			require.NoError(t, err)
+			return podNames(list.Items)
+		}
+		require.Eventually(t, func() bool { return len(cached()) == 4 }, inTime, 5*time.Millisecond)
 		etcd.Stall(true)
 		defer etcd.Stall(false)
 		disturb(tn)
@@ -112,10 +119,7 @@ func TestBesideAnAPIServerThatIsWell(t *testing.T) {
 		toldOnly(t, followers, "Updated changes", "Deleted goes", "Deleted replaced", "Added comes", "Added replaced")
 
 		// The second server still has the old state, and shows it to whoever does not insist on the present.
-		lagging, err := kubernetes.NewForConfigOrDie(second).CoreV1().Pods(namespace).List(t.Context(),
-			metav1.ListOptions{ResourceVersion: "0"})
-		require.NoError(t, err)
-		require.Contains(t, podNames(lagging.Items), "goes")
+		require.Contains(t, cached(), "goes")
 		newcomers := follow(t, second, namespace, Options[*corev1.Pod]{DisableWatchList: true})
 		for _, f := range followers {
 			f.proxy.Lead(t, second)

@@ -58,6 +58,7 @@ func TestWorksWithAFakeClientsetThatHoldsNothing(t *testing.T) {
 		require.NoError(t, err)
 		run(t, inf)
 		require.NoError(t, inf.WaitForSync(t.Context()))
+		synctest.Wait() // a fake tells its watches of nothing that was before them
 
 		for _, name := range []string{"a", "b"} {
 			_, err = clientset.CoreV1().Pods("default").Create(t.Context(), pod(name), metav1.CreateOptions{})

@@ -92,7 +92,7 @@ func TestATransformChangesNoOtherObject(t *testing.T) {
 					for i := range manySecrets {
 						name := fmt.Sprint("secret-", i)
 						s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name,
-							Labels: map[string]string{"app": []string{"shop", "bank"}[i%2]}}}
+							Labels: map[string]string{"app": []string{"shop", "bank", "post"}[i%3]}}}
 						_, err := e.theirs.CoreV1().Secrets("shop").Create(ctx, s, metav1.CreateOptions{})
 						require.NoError(e, err)
 						synctest.Wait()

@@ -397,7 +397,7 @@ func TestCrashOnPanicEndsTheProcess(t *testing.T) {
 		_, err := inf.AddHandler(func(Event[*corev1.Pod]) { panic("swordfish") }, opts)
 		require.NoError(t, err)
 		api.Create(pod("a"))
-		time.Sleep(10 * time.Second)
+		time.Sleep(inTime)
 		return
 	}
 	for path := range paths {

@@ -34,7 +34,8 @@ func TestInRealTime(t *testing.T) {
 const soon = time.Minute
 
 // rotationInRealTime lets a rotation be driven by a timer as an informer does it, and take turns that last longer than
-// they are apart. No turn may be early, and when none is due the timer is set for the next.
+// they are apart. No turn may be early, and when none is due the timer is set for the next. It goes on for a second, and
+// until there have been two rounds, for which a busy machine may take longer.
 func rotationInRealTime(t *testing.T) {
 	const period, keys = 100 * time.Millisecond, 1000
 	r := newRotation(period)
@@ -76,17 +77,15 @@ func rotationInRealTime(t *testing.T) {
 		stuck.Reset(soon)
 	}
 	require.Len(t, had, keys)
-	least, most := soon, 0
+	least := soon
 	rounds := len(had[named("p0")])
 	for key, times := range had {
 		require.InDelta(t, rounds, len(times), 1, "%s", key)
 		for i := range times[1:] {
 			least = min(least, times[i+1].Sub(times[i]))
 		}
-		most = max(most, len(times))
 	}
 	require.GreaterOrEqual(t, least, period/turns*turns, "a period lies between two turns of a key")
-	require.GreaterOrEqual(t, most, 2)
 	t.Logf("%d calls, %d rounds", calls, rounds)
 }
 

@@ -507,6 +507,9 @@ func playReferenced(e *estate, script []byte) {
 }
 
 func TestTenThousandNamesComeAndGo(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	const many = 10_000
 	inEstate(t, func(e *estate) {
 		measure := func() (goroutines, heap int) {

@@ -359,6 +359,7 @@ func TestOneNamespaceIsRewound(t *testing.T) {
 		hour, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		go func() { waiting <- inf.WaitForResourceVersion(hour, "two", future+"0") }()
+		synctest.Wait()     // it waits before the cluster goes back
 		w.fail("one", hang) // it does not notice
 		w.server.Restore(backup)
 		inf.Relist(metav1.NamespaceAll, nil)

@@ -77,6 +77,7 @@ func TestWaitForResourceVersionEndsWithARewind(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		go func() { waiting <- inf.WaitForResourceVersion(ctx, metav1.NamespaceAll, "1000") }()
+		synctest.Wait() // it waits before the cluster goes back
 		restore()
 		require.ErrorIs(t, <-waiting, ErrRewound)
 		time.Sleep(time.Minute)

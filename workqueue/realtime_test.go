@@ -144,7 +144,7 @@ func batch(t *testing.T, seed uint64, keys, retries int, give time.Duration, opt
 	add(q, rand.New(rand.NewPCG(seed, 0)), from)
 	select {
 	case <-served:
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute): // a busy machine takes its time; what is lost never comes
 		t.Errorf("batch %d: %d runs are missing: %+v", seed, left.Load(), q.Stats())
 		close(served)
 	}

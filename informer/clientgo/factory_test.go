@@ -75,6 +75,7 @@ func TestAGeneratedFactoryOverTheFakeClientset(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		factory.StartWithContext(ctx)
 		require.NoError(t, factory.WaitForCacheSyncWithContext(ctx).AsError())
+		synctest.Wait() // a fake tells its watches of nothing that was before them
 		require.Equal(t, []string{"a"}, names(t, lister, "app"))
 		maps := clientset.CoreV1().ConfigMaps("here")
 		_, err = maps.Create(ctx, configMap("b"), metav1.CreateOptions{})

@@ -376,7 +376,7 @@ func TestWireSharesWhatNobodyChanges(t *testing.T) {
 				synctest.Wait()
 				const n = 150 // the client decodes the first hundred
 				for i := range n {
-					made := configMap(fmt.Sprint("map-", i), []string{"app", "kit"}[i%2])
+					made := configMap(fmt.Sprint("map-", i), []string{"app", "kit", "set"}[i%3])
 					_, err := m.client.CoreV1().ConfigMaps("default").Create(t.Context(), made, metav1.CreateOptions{})
 					require.NoError(t, err)
 				}
@@ -387,7 +387,7 @@ func TestWireSharesWhatNobodyChanges(t *testing.T) {
 					require.True(t, exists)
 					return held.(*corev1.ConfigMap)
 				}
-				require.Equal(t, map[string]string{"kit": ""}, mapOf(n-1).Labels)
+				require.Equal(t, map[string]string{"set": ""}, mapOf(n-1).Labels)
 				var all []*corev1.ConfigMap
 				for i := range n {
 					all = append(all, mapOf(i))
