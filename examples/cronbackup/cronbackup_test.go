@@ -77,7 +77,7 @@ func TestMetricsAndHealthAreServed(t *testing.T) {
 		require.NoError(t, err)
 		return resp.StatusCode, string(body)
 	}
-	require.Eventually(t, func() bool { code, _ := get("/readyz"); return code == http.StatusOK }, 30*time.Second,
+	require.Eventually(t, func() bool { code, _ := get("/readyz"); return code == http.StatusOK }, time.Minute,
 		20*time.Millisecond)
 	code, _ := get("/healthz")
 	require.Equal(t, http.StatusOK, code)

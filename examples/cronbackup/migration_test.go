@@ -22,8 +22,9 @@ import (
 // stored is how many objects TestMigration stores in the old version.
 var stored = flag.Int("stored", 300, "objects that TestMigration stores in v1alpha1")
 
-// lifetimes are as short as they can be if the API server is to notice changes in time: a CA is replaced after 24 s.
-var lifetimes = webhook.Lifetimes{CA: 36 * time.Second, Leaf: 6 * time.Second, Overlap: 2 * time.Second}
+// lifetimes are as short as they can be if the API server is to notice changes in time, also on a busy machine: a CA is
+// replaced after 48 s.
+var lifetimes = webhook.Lifetimes{CA: 72 * time.Second, Leaf: 12 * time.Second, Overlap: 4 * time.Second}
 
 // TestMigration stores objects in v1alpha1, installs the version of the operator that has v1, has half of the objects
 // written anew, reads all in both versions again and again while certificates and CA are replaced and the replicas are
@@ -98,7 +99,7 @@ func TestTakenAway(t *testing.T) {
 	p.define(asItIs)
 	p.install("webhooks.yaml")
 	replica := p.start()
-	require.Eventually(t, replica.ready.Load, time.Minute, 20*time.Millisecond)
+	require.Eventually(t, replica.ready.Load, 2*time.Minute, 20*time.Millisecond)
 	replica.end() // the next program does not name them
 
 	hooks := p.client(schema.GroupVersion{Group: "admissionregistration.k8s.io", Version: "v1"},
@@ -143,12 +144,19 @@ func TestWebhooks(t *testing.T) {
 		dryRun ...string) (*unstructured.Unstructured, error) {
 		return in.Create(t.Context(), object(gv, name, spec), metav1.CreateOptions{DryRun: dryRun})
 	}
-	_, err := create(backups, v1.GroupVersion, "early", map[string]any{"targetDatabase": "orders"})
-	require.True(t, apierrors.IsInternalError(err), "nothing answers: %v", err)
+	var err error
+	early := func() error {
+		_, err = create(backups, v1.GroupVersion, "early", map[string]any{"targetDatabase": "orders"}, metav1.DryRunAll)
+		return err
+	}
+	// The API server notices the configuration a little later, and the certificate of the replica.
+	require.Eventually(t, func() bool { return apierrors.IsInternalError(early()) }, time.Minute, 20*time.Millisecond,
+		"nothing answers")
 	require.ErrorContains(t, err, `failed calling webhook "default.cronbackups.backups.example.com"`)
 
 	replica := p.start()
-	require.Eventually(t, replica.ready.Load, time.Minute, 20*time.Millisecond)
+	require.Eventually(t, replica.ready.Load, 2*time.Minute, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return early() == nil }, time.Minute, 20*time.Millisecond, "it answers")
 	schedule := func(o *unstructured.Unstructured) string {
 		text, _, _ := unstructured.NestedString(o.Object, "spec", "schedule")
 		return text

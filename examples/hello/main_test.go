@@ -67,7 +67,7 @@ func TestItGoesBack(t *testing.T) {
 			d, err := deployments.Get(t.Context(), name, metav1.GetOptions{})
 			require.NoError(t, err)
 			return *d.Spec.Replicas == n
-		}, 20*time.Second, 10*time.Millisecond)
+		}, time.Minute, 10*time.Millisecond)
 	}
 
 	create("kept", map[string]string{"hello/replicas": "3"})

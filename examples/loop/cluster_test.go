@@ -137,5 +137,5 @@ func (n namespace) hasPods(t *testing.T, pods int) {
 		}
 		time.Sleep(time.Second)
 		return len(n.alive(t)) == pods
-	}, 30*time.Second, 50*time.Millisecond)
+	}, 2*time.Minute, 50*time.Millisecond)
 }

@@ -42,7 +42,7 @@ type world struct {
 func newWorld(t *testing.T, cfg *rest.Config, namespace string) *world {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS = -1
-	return &world{Waiter: operatortest.Waiter{T: t, Patience: 30 * time.Second}, namespace: namespace,
+	return &world{Waiter: operatortest.Waiter{T: t, Patience: time.Minute}, namespace: namespace,
 		client: kubernetes.NewForConfigOrDie(cfg),
 		backups: dynamic.NewForConfigOrDie(cfg).Resource(v1.GroupVersion.WithResource("cronbackups")).
 			Namespace(namespace)}
@@ -56,6 +56,7 @@ func InMemory(t *testing.T, start Start) {
 			synctest.Test(t, func(t *testing.T) {
 				server := reconciletest.NewServer(t, ServerOptions(dir))
 				w := newWorld(t, server.Config(), "default")
+				w.Virtual = true
 				w.finish = w.finishJob
 				stop := operatortest.Run(t, start, server.LinkAs(Account).Config())
 				defer stop()

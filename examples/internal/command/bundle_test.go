@@ -38,5 +38,5 @@ func TestASignalSavesABundle(t *testing.T) {
 		defer f.Close()
 		b, err := inspect.ReadBundle(f)
 		return err == nil && b.Manager.Stage == status.StageNotStarted
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 }

@@ -66,6 +66,7 @@ func (NoRules) CompileRules([]byte) (reconciletest.RuleCheck, error) {
 type Waiter struct {
 	*testing.T
 	Patience time.Duration // of Eventually
+	Virtual  bool          // the test runs in virtual time
 }
 
 // Eventually waits until check returns nil.
@@ -81,6 +82,17 @@ func (w Waiter) Within(d time.Duration, check func() error) {
 	if err := wait.PollUntilContextTimeout(w.Context(), 20*time.Millisecond, d, true,
 		func(context.Context) (bool, error) { last = check(); return last == nil, nil }); err != nil {
 		w.Fatalf("not within %s: %v", d, last)
+	}
+}
+
+// Soon waits for what the next event brings, and for no retry: a second, in virtual time. In real time it is
+// Eventually, as nobody knows how long a busy machine takes.
+func (w Waiter) Soon(check func() error) {
+	w.Helper()
+	if w.Virtual {
+		w.Within(time.Second, check)
+	} else {
+		w.Eventually(check)
 	}
 }
 

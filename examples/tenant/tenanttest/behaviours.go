@@ -138,18 +138,18 @@ func checkQuota(w *world) {
 		_, err := w.client.CoreV1().ResourceQuotas(w.home("web")).Patch(w.Context(), v1.QuotaName,
 			types.MergePatchType, []byte(drift), metav1.PatchOptions{})
 		require.NoError(w, err)
-		w.Within(time.Second, exact)
+		w.Soon(exact)
 	}
 	w.patch(w.name, `{"spec":{"quota":{"pods":"30","requests.cpu":null}}}`)
 	t.Spec.Quota = quantities("pods", "30")
-	w.Within(time.Second, exact)
+	w.Soon(exact)
 }
 
 func checkDeleted(w *world) {
 	w.provisioned()
 	require.NoError(w, w.client.NetworkingV1().NetworkPolicies(w.home("web")).Delete(w.Context(), v1.QuotaName,
 		metav1.DeleteOptions{}))
-	w.Within(time.Second, func() error {
+	w.Soon(func() error {
 		_, err := w.client.NetworkingV1().NetworkPolicies(w.home("web")).Get(w.Context(), v1.QuotaName,
 			metav1.GetOptions{})
 		return err
@@ -228,9 +228,9 @@ func checkSecret(w *world) {
 		require.NoError(w, err)
 	}
 	patch(Platform, `{"stringData":{"token":"two"}}`)
-	w.Within(time.Second, w.copied(corev1.SecretTypeOpaque, "two"))
+	w.Soon(w.copied(corev1.SecretTypeOpaque, "two"))
 	patch(w.home("web"), `{"stringData":{"token":"mine","more":"x"}}`)
-	w.Within(time.Second, w.copied(corev1.SecretTypeOpaque, "two"))
+	w.Soon(w.copied(corev1.SecretTypeOpaque, "two"))
 	require.NoError(w, shared.Delete(w.Context(), before.Name, metav1.DeleteOptions{}))
 	w.Eventually(w.is(w.name, v1.ReasonSecretMissing))
 	w.Eventually(func() error {
@@ -326,7 +326,7 @@ func checkFreed(w *world) {
 	time.Sleep(30 * time.Minute)
 	require.NoError(w, w.is(w.name, v1.ReasonNameTaken)())
 	require.NoError(w, w.client.CoreV1().Namespaces().Delete(w.Context(), w.home("web"), metav1.DeleteOptions{}))
-	w.Within(time.Second, w.is(w.name, v1.ReasonProvisioned))
+	w.Soon(w.is(w.name, v1.ReasonProvisioned))
 }
 
 func checkRefusedOnce(w *world) {
@@ -410,7 +410,7 @@ func checkAlone(w *world, fault reconciletest.Fault) {
 	for i := range 6 {
 		for _, name := range theirs {
 			w.patch(name, fmt.Sprintf(`{"spec":{"quota":{"pods":"%d"}}}`, i+1))
-			w.Within(time.Second, w.is(name, v1.ReasonProvisioned))
+			w.Soon(w.is(name, v1.ReasonProvisioned))
 		}
 		time.Sleep(5 * time.Minute)
 	}

@@ -68,6 +68,7 @@ func InMemory(t *testing.T, start Start) {
 			synctest.Test(t, func(t *testing.T) {
 				server := reconciletest.NewServer(t, ServerOptions(dir))
 				w := newWorld(t, server.Config(), "acme")
+				w.Virtual = true
 				w.link = server.LinkAs(Account)
 				stop := operatortest.Run(t, start, w.link.Config())
 				defer stop()
