@@ -36,8 +36,8 @@ import (
 var soak = os.Getenv("THERMOSTAT_SOAK") != ""
 
 const (
-	chainWindow = 5 * time.Second // before an HPA shrinks
-	chainTarget = 70              // percent of one CPU
+	chainWindow = 10 * time.Second // before an HPA shrinks
+	chainTarget = 70               // percent of one CPU
 )
 
 // chain is the Deployments of a namespace, each with an HPA of its name, and those who use them.
@@ -323,7 +323,7 @@ func TestChain(t *testing.T) {
 	defer others.Wait()
 	defer end()
 	others.Go(func() { c.serve(ctx) })
-	c.grow(2 * time.Minute)
+	c.grow(5 * time.Minute)
 
 	began := time.Now()
 	trouble, over := context.WithTimeout(ctx, length)

@@ -59,8 +59,11 @@ type census struct {
 }
 
 const (
-	// delay is how long the HPA controller may act on what is old: a watch is late, and another replica takes over.
-	delay = 5 * time.Second
+	// delay is how long the HPA controller may act on what is old: a watch is late, or has to begin anew when the API
+	// server is back, and another replica takes over.
+	delay = 15 * time.Second
+	// lag is how long it may take from a look at the metrics until the size that it leads to is written.
+	lag = 6 * time.Second
 	// upPeriod is that of the default policies of growth: 4 pods or 100 %, whatever is more.
 	upPeriod = 15 * time.Second
 	// slow is how long a Deployment may have had more pods: its controllers may be dead, one after the other.
@@ -265,7 +268,7 @@ func (l *chainLedger) limit(earlier []rescale, r rescale) int {
 func (l *chainLedger) wantedMore(earlier []rescale, r rescale) bool {
 	return slices.ContainsFunc(earlier, func(e rescale) bool {
 		least, _ := l.allowed(e)
-		return e.name == r.name && e.to > e.from && e.to > r.to && r.at.Sub(e.at) < chainWindow-time.Second &&
+		return e.name == r.name && e.to > e.from && e.to > r.to && r.at.Sub(e.at) < chainWindow-lag &&
 			!slices.Contains(least, e.to)
 	})
 }

@@ -193,7 +193,7 @@ func (s *site) settled(n int32, usage string, reasons ...string) (status string)
 		return *d.Spec.Replicas == n && d.Status.Replicas == n && d.Status.ReadyReplicas == n &&
 			h.CurrentReplicas == n && strings.Contains(status, usage) &&
 			!slices.ContainsFunc(reasons, func(r string) bool { return !strings.Contains(status, r) })
-	}, time.Minute, 50*time.Millisecond, "%d pods; %v", n, &lazily{&seen})
+	}, 3*time.Minute, 50*time.Millisecond, "%d pods; %v", n, &lazily{&seen})
 	return status
 }
 
@@ -255,7 +255,7 @@ func TestOnARealControlPlane(t *testing.T) {
 // dayOfAnHPA returns the status after each step.
 func (s *site) dayOfAnHPA(c *testcluster.Cluster, custom *metricsStub) (steps []string) {
 	ctx, t := s.t.Context(), s.t
-	window := int32(5)
+	window := int32(10)
 	hpas := s.client.AutoscalingV2().HorizontalPodAutoscalers(s.namespace)
 	_, err := hpas.Create(ctx, hpa("web", 1, 6, with(cpu(70)), func(h *autoscalingv2.HorizontalPodAutoscaler) {
 		h.Spec.Behavior = &autoscalingv2.HorizontalPodAutoscalerBehavior{
@@ -272,27 +272,33 @@ func (s *site) dayOfAnHPA(c *testcluster.Cluster, custom *metricsStub) (steps []
 	step(6, "700m 70%", fine)
 	s.byHand(2)
 	step(6, "700m 70%", fine)
-	// The look that sees the last of the high load may be an interval before the load falls.
+	// The look that sees the last of the high load may be some time before the load falls: an interval, and more on a
+	// busy machine.
 	s.setLoad(1050)
 	fell := time.Now()
 	step(2, "525m 52%", fine)
-	require.Greater(t, time.Since(fell), time.Duration(window-2)*time.Second)
+	require.Greater(t, time.Since(fell), time.Duration(window/2)*time.Second)
 
 	const api = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.metrics.k8s.io"
 	require.NoError(t, s.client.Discovery().RESTClient().Delete().AbsPath(api).Do(ctx).Error())
 	s.setLoad(9000)
 	steps = append(steps, s.settled(2, "", "ScalingActive False FailedGetResourceMetric"))
-	told := s.events()
+	var told []string
+	has := func(is func(event string) bool) {
+		t.Helper()
+		require.Eventually(t, func() bool { // they are written some time after the status
+			told = s.events()
+			return slices.ContainsFunc(told, is)
+		}, time.Minute, 50*time.Millisecond, "%v", &told)
+	}
 	for _, want := range []string{
 		"SuccessfulRescale New size: 6; reason: cpu resource utilization (percentage of request) above target",
 		"SuccessfulRescale New size: 6; reason: Current number of replicas above Spec.MaxReplicas",
 		"SuccessfulRescale New size: 2; reason: All metrics below target",
 	} {
-		require.Contains(t, told, want)
+		has(func(e string) bool { return e == want })
 	}
-	require.True(t, slices.ContainsFunc(told, func(e string) bool {
-		return strings.HasPrefix(e, "FailedGetResourceMetric ")
-	}), told)
+	has(func(e string) bool { return strings.HasPrefix(e, "FailedGetResourceMetric ") })
 	require.NoError(t, c.Restart(ctx, testcluster.Node))
 	step(6, "1500m 150%", "TooManyReplicas")
 

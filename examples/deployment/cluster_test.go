@@ -4,6 +4,8 @@ import (
 	"context"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,7 +50,7 @@ func (s *side) complete(t *testing.T, n int32, image string) map[string]*appsv1.
 		}
 		sets = s.setsOfWeb(t)
 		return sets[image] != nil && *sets[image].Spec.Replicas == n
-	}, 90*time.Second, 50*time.Millisecond, "%d pods of %s", n, image)
+	}, 3*time.Minute, 50*time.Millisecond, "%d pods of %s", n, image)
 	return sets
 }
 
@@ -90,7 +92,7 @@ func TestTheBuiltInControllerHangs(t *testing.T) {
 		d, ok := s.deployments.Get(informer.Key{Namespace: s.namespace, Name: "web"})
 		seen = time.Now()
 		return ok && imageOfTemplate(d) == "good-1" && d.Status.ObservedGeneration == d.Generation
-	}, 30*time.Second, 20*time.Millisecond, "the built-in controller sees the new template")
+	}, time.Minute, 20*time.Millisecond, "the built-in controller sees the new template")
 	const patience = 15 * time.Second // a rollout takes one or two
 	for time.Since(seen) < patience {
 		require.Len(t, s.setsOfWeb(t), 1, "the built-in controller has begun the rollout: it does not hang any more")
@@ -165,13 +167,15 @@ func TestKubectlRollout(t *testing.T) {
 	s.web(t, 3, func(d *appsv1.Deployment) {
 		d.Annotations = map[string]string{"kubernetes.io/change-cause": "the first"}
 	})
-	require.Contains(t, kubectl("rollout", "status", "deployment/web", "--timeout=60s"), "successfully rolled out")
+	require.Contains(t, kubectl("rollout", "status", "deployment/web", "--timeout=180s"), "successfully rolled out")
 	kubectl("set", "image", "deployment/web", "c=good-1")
 	kubectl("annotate", "deployment/web", "kubernetes.io/change-cause=the second", "--overwrite")
-	kubectl("rollout", "status", "deployment/web", "--timeout=60s")
+	kubectl("rollout", "status", "deployment/web", "--timeout=180s")
 	s.complete(t, 3, "good-1")
-	history := kubectl("rollout", "history", "deployment/web")
-	require.Regexp(t, `(?s)1 +the first\n2 +the second\n`, history)
+	// An annotation is no part of a rollout, and comes to the ReplicaSet some time after it.
+	second := regexp.MustCompile(`(?s)1 +the first\n2 +the second\n`)
+	require.Eventually(t, func() bool { return second.MatchString(kubectl("rollout", "history", "deployment/web")) },
+		time.Minute, 50*time.Millisecond)
 	require.Contains(t, kubectl("rollout", "history", "deployment/web", "--revision=1"), "good-0")
 
 	kubectl("rollout", "undo", "deployment/web")
@@ -185,22 +189,24 @@ func TestKubectlRollout(t *testing.T) {
 	require.Eventually(t, func() bool {
 		c := find(s.get(t).Status.Conditions, progressing)
 		return s.get(t).Status.ObservedGeneration == s.get(t).Generation && c != nil && c.Reason == reasonPaused
-	}, 30*time.Second, 50*time.Millisecond)
+	}, time.Minute, 50*time.Millisecond)
 	require.Len(t, s.setsOfWeb(t), 2)
 	kubectl("rollout", "resume", "deployment/web")
 	s.complete(t, 3, "good-2")
 	kubectl("rollout", "restart", "deployment/web")
-	require.Contains(t, kubectl("rollout", "status", "deployment/web", "--timeout=60s"), "successfully rolled out")
-	require.Contains(t, kubectl("wait", "--for=condition=Available", "deployment/web", "--timeout=60s"),
+	require.Contains(t, kubectl("rollout", "status", "deployment/web", "--timeout=180s"), "successfully rolled out")
+	require.Contains(t, kubectl("wait", "--for=condition=Available", "deployment/web", "--timeout=180s"),
 		"condition met")
-	require.Contains(t, kubectl("describe", "deployment/web"), "ScalingReplicaSet")
+	require.Eventually(t, func() bool {
+		return strings.Contains(kubectl("describe", "deployment/web"), "ScalingReplicaSet")
+	}, time.Minute, 50*time.Millisecond, "an Event")
 	require.Contains(t, kubectl("get", "deployment/web"), "3/3")
 
 	// A rollout that comes to its deadline.
 	s.patchWeb(t, `{"spec":{"progressDeadlineSeconds":2,"template":{"metadata":{"annotations":{"standin/ready-after":`+
 		`"never"}}}}}`)
 	out, err := kubectlCommand(t, cluster, s.namespace, "rollout", "status", "deployment/web",
-		"--timeout=60s").CombinedOutput()
+		"--timeout=180s").CombinedOutput()
 	require.Error(t, err)
 	require.Contains(t, string(out), "exceeded its progress deadline")
 }

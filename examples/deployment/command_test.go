@@ -80,8 +80,7 @@ func TestTheRightsOfTheManifestsSuffice(t *testing.T) {
 	t.Parallel()
 	server, link, kubeconfig := served(t)
 	cmd := process(t, "--kubeconfig", kubeconfig, "--leader-elect-resource-namespace=thermostat",
-		"--kube-api-qps=500", "--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=4s",
-		"--leader-elect-retry-period=1s")
+		"--kube-api-qps=500")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	require.NoError(t, cmd.Start())
@@ -97,11 +96,11 @@ func TestTheRightsOfTheManifestsSuffice(t *testing.T) {
 	sets := func() []*appsv1.ReplicaSet {
 		return reconciletest.List[*appsv1.ReplicaSet](server, "replicasets.apps", "default")
 	}
-	require.Eventually(t, func() bool { return len(sets()) == 1 }, 30*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return len(sets()) == 1 }, time.Minute, 20*time.Millisecond)
 	_, err = deployments.Patch(t.Context(), "web", types.StrategicMergePatchType,
 		[]byte(`{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"b"}]}}}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return size(sets()[0]) == 0 }, 30*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return size(sets()[0]) == 0 }, time.Minute, 20*time.Millisecond)
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, cmd.Wait(), stderr.String())
 	require.NotContains(t, stderr.String(), "forbidden")
@@ -147,7 +146,7 @@ func TestARivalEndsIt(t *testing.T) {
 	require.Eventually(t, func() bool {
 		d, err := client.Get(t.Context(), "web", metav1.GetOptions{})
 		return err == nil && d.Status.ObservedGeneration > 0
-	}, 30*time.Second, 20*time.Millisecond)
+	}, time.Minute, 20*time.Millisecond)
 	require.Eventually(t, func() bool {
 		d, err := client.Get(t.Context(), "web", metav1.GetOptions{})
 		if err != nil {
@@ -156,7 +155,7 @@ func TestARivalEndsIt(t *testing.T) {
 		d.Status.Replicas++
 		_, err = client.UpdateStatus(t.Context(), d, metav1.UpdateOptions{})
 		return err == nil
-	}, 30*time.Second, 20*time.Millisecond)
+	}, time.Minute, 20*time.Millisecond)
 	require.Error(t, cmd.Wait())
 	require.Equal(t, 1, cmd.ProcessState.ExitCode())
 	require.Contains(t, stderr.String(),

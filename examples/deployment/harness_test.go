@@ -72,7 +72,7 @@ func runWith(t testing.TB, cluster *testcluster.Cluster, namespace string,
 		select {
 		case err := <-ended:
 			require.NoError(t, err)
-		case <-time.After(30 * time.Second):
+		case <-time.After(time.Minute):
 			require.Fail(t, "the controller does not end")
 		}
 	})

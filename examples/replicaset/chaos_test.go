@@ -304,7 +304,7 @@ func TestChaos(t *testing.T) {
 			{"leader killed", func() {
 				leader := crew.leader()
 				_ = leader.Kill(t.Context()) // it may have ended just now; revive looks at how
-				waiting, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				waiting, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				_, err := leader.Wait(waiting)
 				must(err)
@@ -350,7 +350,7 @@ func TestChaos(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := c.client.CoreV1().Namespaces().Get(t.Context(), doomed.namespace, metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
-	}, time.Minute, 100*time.Millisecond, "the namespace should be gone")
+	}, 3*time.Minute, 100*time.Millisecond, "the namespace should be gone")
 	stop()
 	violations := chronicle.judge()
 	injected := 0
@@ -375,7 +375,8 @@ func TestChaosWithABrokenController(t *testing.T) {
 	c, _ := newChaos(t, cluster, 4, 8)
 	chronicle, stop := keepChronicle(t, c.client, c.namespace)
 	stopController := c.controlWith(testbed.BeLate(200 * time.Millisecond)) // and no TrackWrites
-	ctx, end := context.WithTimeout(t.Context(), 30*time.Second)
+	// On a busy machine; it ends when it has found one.
+	ctx, end := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer end()
 	for operations := 0; ctx.Err() == nil && (operations%20 != 0 || len(chronicle.judge()) == 0); operations++ {
 		c.operate(ctx)

@@ -49,7 +49,7 @@ func TestPodsAreMadeAndReported(t *testing.T) {
 				e.InvolvedObject.UID != rs.UID || e.Type != corev1.EventTypeNormal ||
 				!strings.HasPrefix(e.Message, "Created pod: web-")
 		})
-	}, 30*time.Second, 50*time.Millisecond, "an event for each pod, in the controller's name")
+	}, time.Minute, 50*time.Millisecond, "an event for each pod, in the controller's name")
 }
 
 func TestDeletedPodIsReplaced(t *testing.T) {
@@ -68,7 +68,7 @@ func TestDeletedPodIsReplaced(t *testing.T) {
 			after := w.pods("web")
 			return len(after) == 3 && !slices.ContainsFunc(after,
 				func(p *corev1.Pod) bool { return p.UID == before[0].UID })
-		}, 30*time.Second, 5*time.Millisecond)
+		}, time.Minute, 5*time.Millisecond)
 		slowest = max(slowest, time.Since(deleted))
 		w.settled("web", 3)
 	}
@@ -104,7 +104,7 @@ func TestRelabelledPodIsReleased(t *testing.T) {
 
 	w.patch(pod.Name, `{"metadata":{"labels":{"app":"debug"}}}`)
 	w.settled("web", 3)
-	require.Eventually(t, func() bool { return metav1.GetControllerOf(w.pod(pod.Name)) == nil }, 30*time.Second,
+	require.Eventually(t, func() bool { return metav1.GetControllerOf(w.pod(pod.Name)) == nil }, time.Minute,
 		20*time.Millisecond)
 	require.Nil(t, w.pod(pod.Name).DeletionTimestamp, "released, not deleted")
 
@@ -112,7 +112,7 @@ func TestRelabelledPodIsReleased(t *testing.T) {
 	w.overseer.allow("web", 4)
 	w.patch(pod.Name, `{"metadata":{"labels":{"app":"web"}}}`)
 	require.Eventually(t, func() bool { return w.get("web").Status.Replicas == 3 && len(w.pods("web")) == 3 },
-		20*time.Second, 20*time.Millisecond)
+		time.Minute, 20*time.Millisecond)
 	w.settled("web", 3)
 }
 
@@ -185,6 +185,11 @@ func TestOverlappingSelectors(t *testing.T) {
 	w.settled("two", 3)
 }
 
+// neverEnd are annotations of pods that stay on their way out until they are patched with letEnd.
+var neverEnd = map[string]string{"standin/end-after": "never"}
+
+const letEnd = `{"metadata":{"annotations":{"standin/end-after":"0s"}}}`
+
 // A finished pod is not counted, not deleted, and keeps its owner; a terminating one is replaced without waiting for
 // it.
 func TestFinishedAndTerminatingPods(t *testing.T) {
@@ -194,13 +199,13 @@ func TestFinishedAndTerminatingPods(t *testing.T) {
 	w.create("web", 2, func(rs *appsv1.ReplicaSet) {
 		grace := int64(60)
 		rs.Spec.Template.Spec.TerminationGracePeriodSeconds = &grace
-		rs.Spec.Template.Annotations = map[string]string{"standin/end-after": "20s"}
+		rs.Spec.Template.Annotations = neverEnd
 	})
 	w.settled("web", 2)
 	pods := w.pods("web")
 
 	w.patch(pods[0].Name, `{"metadata":{"annotations":{"standin/outcome":"Failed"}}}`)
-	require.Eventually(t, func() bool { return finished(w.pod(pods[0].Name)) }, 30*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return finished(w.pod(pods[0].Name)) }, time.Minute, 20*time.Millisecond)
 	w.settled("web", 2)
 	failed := w.pod(pods[0].Name)
 	require.True(t, metav1.IsControlledBy(failed, w.get("web")))
@@ -211,7 +216,8 @@ func TestFinishedAndTerminatingPods(t *testing.T) {
 	require.NotNil(t, w.pod(pods[1].Name).DeletionTimestamp, "it is still there, and replaced")
 	require.Eventually(t, func() bool { return *w.get("web").Status.TerminatingReplicas == 1 }, time.Minute,
 		10*time.Millisecond)
-	require.Eventually(t, func() bool { return *w.get("web").Status.TerminatingReplicas == 0 }, 60*time.Second,
+	w.patch(pods[1].Name, letEnd)
+	require.Eventually(t, func() bool { return *w.get("web").Status.TerminatingReplicas == 0 }, time.Minute,
 		20*time.Millisecond)
 }
 
@@ -219,10 +225,13 @@ func TestMinReadySeconds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, shared(t))
 	w.control()
-	w.create("web", 2, func(rs *appsv1.ReplicaSet) { rs.Spec.MinReadySeconds = 10 })
-	require.Eventually(t, func() bool { return w.get("web").Status.ReadyReplicas == 2 }, 20*time.Second,
-		20*time.Millisecond)
-	require.Zero(t, w.get("web").Status.AvailableReplicas, "ready, but not for long enough")
+	w.create("web", 2, func(rs *appsv1.ReplicaSet) { rs.Spec.MinReadySeconds = 20 })
+	var first appsv1.ReplicaSetStatus
+	require.Eventually(t, func() bool {
+		first = w.get("web").Status
+		return first.ReadyReplicas == 2
+	}, time.Minute, 20*time.Millisecond)
+	require.Zero(t, first.AvailableReplicas, "ready, but not for long enough")
 	w.settled("web", 2) // nothing happens that would wake the key: it has to come back by itself
 }
 
@@ -239,7 +248,7 @@ func TestQuota(t *testing.T) {
 	require.Eventually(t, func() bool {
 		q, err := w.client.CoreV1().ResourceQuotas(w.namespace).Get(t.Context(), "q", metav1.GetOptions{})
 		return err == nil && len(q.Status.Hard) > 0
-	}, 20*time.Second, 50*time.Millisecond, "the quota controller has to begin")
+	}, time.Minute, 50*time.Millisecond, "the quota controller has to begin")
 	w.control()
 	w.create("web", 20)
 	failure := func() *appsv1.ReplicaSetCondition {
@@ -250,7 +259,7 @@ func TestQuota(t *testing.T) {
 		}
 		return nil
 	}
-	require.Eventually(t, func() bool { return failure() != nil && w.get("web").Status.Replicas == 2 }, 20*time.Second,
+	require.Eventually(t, func() bool { return failure() != nil && w.get("web").Status.Replicas == 2 }, time.Minute,
 		50*time.Millisecond)
 	require.Equal(t, "FailedCreate", failure().Reason)
 	require.Contains(t, failure().Message, "exceeded quota")
@@ -260,13 +269,13 @@ func TestQuota(t *testing.T) {
 		require.NoError(t, err)
 		return len(events.Items) > 0 && strings.HasPrefix(events.Items[0].Message, "Error creating: pods ") &&
 			events.Items[0].Type == corev1.EventTypeWarning
-	}, 30*time.Second, 50*time.Millisecond)
+	}, time.Minute, 50*time.Millisecond)
 
 	_, err = w.client.CoreV1().ResourceQuotas(w.namespace).Patch(t.Context(), "q", types.MergePatchType,
 		[]byte(`{"spec":{"hard":{"pods":"100"}}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	w.settled("web", 20)
-	require.Eventually(t, func() bool { return failure() == nil }, 30*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return failure() == nil }, time.Minute, 50*time.Millisecond)
 }
 
 // More events than people can read become one.
@@ -283,7 +292,7 @@ func TestManyEventsAreCombined(t *testing.T) {
 		return slices.ContainsFunc(events.Items, func(e corev1.Event) bool {
 			return strings.HasPrefix(e.Message, "(combined from similar events): Created pod: web-") && e.Count > 1
 		})
-	}, 30*time.Second, 50*time.Millisecond)
+	}, time.Minute, 50*time.Millisecond)
 }
 
 // Where a pod changes hands, both hands notice.
@@ -304,7 +313,7 @@ func TestAPodChangesHands(t *testing.T) {
 	require.NoError(t, err)
 	w.patch(w.pods("from")[0].Name, fmt.Sprintf(`{"metadata":{"ownerReferences":[%s]}}`, ref))
 	w.settled("from", 2)
-	require.Eventually(t, func() bool { return len(w.pods("to")) == 2 }, 20*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return len(w.pods("to")) == 2 }, time.Minute, 20*time.Millisecond)
 	w.settled("to", 2)
 }
 
@@ -337,17 +346,23 @@ func TestStartedWhilePodsEnd(t *testing.T) {
 	w.create("web", 5, func(rs *appsv1.ReplicaSet) {
 		grace := int64(60)
 		rs.Spec.Template.Spec.TerminationGracePeriodSeconds = &grace
-		rs.Spec.Template.Annotations = map[string]string{"standin/end-after": "30s"}
+		rs.Spec.Template.Annotations = neverEnd
 	})
 	w.settled("web", 5)
 	stop()
-	for _, pod := range w.pods("web")[:3] {
+	ending := w.pods("web")[:3]
+	for _, pod := range ending {
 		w.delete(pod.Name)
 	}
 	w.control()
 	w.settled("web", 5)
-	require.Eventually(t, func() bool { return *w.get("web").Status.TerminatingReplicas == 3 }, 20*time.Second,
+	require.Eventually(t, func() bool { return *w.get("web").Status.TerminatingReplicas == 3 }, time.Minute,
 		10*time.Millisecond)
+	for _, pod := range ending {
+		w.patch(pod.Name, letEnd)
+	}
+	require.Eventually(t, func() bool { return *w.get("web").Status.TerminatingReplicas == 0 }, time.Minute,
+		20*time.Millisecond)
 	w.settled("web", 5)
 }
 
@@ -382,7 +397,7 @@ func TestPodsWithoutANode(t *testing.T) {
 	has := func(n int32) {
 		t.Helper()
 		require.Eventually(t, func() bool { return w.get("web").Status.Replicas == n && len(w.pods("web")) == int(n) },
-			20*time.Second, 20*time.Millisecond)
+			time.Minute, 20*time.Millisecond)
 	}
 	has(5)
 	w.delete(w.pods("web")[0].Name)
@@ -419,7 +434,7 @@ func TestOrphanedPodsFindANewOwner(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := w.client.AppsV1().ReplicaSets(w.namespace).Get(t.Context(), "web", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
-	}, 30*time.Second, 50*time.Millisecond)
+	}, time.Minute, 50*time.Millisecond)
 
 	w.create("web", 3)
 	w.settled("web", 3)
@@ -449,7 +464,7 @@ func TestNamespaceGoes(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := w.client.CoreV1().Namespaces().Get(t.Context(), w.namespace, metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
-	}, 60*time.Second, 100*time.Millisecond)
+	}, 3*time.Minute, 100*time.Millisecond)
 }
 
 // A controller that is asked to end finishes what it has begun.
@@ -458,7 +473,7 @@ func TestStoppedInMidScale(t *testing.T) {
 	w := newWorld(t, shared(t))
 	stop := w.control(slowPosts(50 * time.Millisecond))
 	w.create("web", 120)
-	require.Eventually(t, func() bool { return len(w.pods("web")) > 0 }, 20*time.Second, 2*time.Millisecond)
+	require.Eventually(t, func() bool { return len(w.pods("web")) > 0 }, time.Minute, 2*time.Millisecond)
 	stop()
 	require.Len(t, w.pods("web"), 120)
 	w.control()
@@ -473,10 +488,11 @@ func TestKilledInMidScale(t *testing.T) {
 	w.create("web", 120)
 	killed := 0
 	for made := 0; made < 100; killed++ {
+		// So slow that the first one is not done before it is killed.
 		cmd := newProcess(t.Context(), "--kubeconfig", w.cluster.Kubeconfig(), "--namespace", w.namespace,
-			"--leader-elect=false")
+			"--leader-elect=false", "--kube-api-qps=10", "--kube-api-burst=10")
 		require.NoError(t, cmd.Start())
-		require.Eventually(t, func() bool { return len(w.pods("web")) > made+10 }, 20*time.Second, 2*time.Millisecond)
+		require.Eventually(t, func() bool { return len(w.pods("web")) > made+10 }, time.Minute, 2*time.Millisecond)
 		require.NoError(t, cmd.Process.Kill())
 		require.Error(t, cmd.Wait())
 		made = len(w.pods("web"))

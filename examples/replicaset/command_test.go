@@ -211,7 +211,6 @@ func TestCommandWithMinimalRules(t *testing.T) {
 	metricsAddress := freeAddress(t)
 	cmd := newProcess(t.Context(), "--leader-elect-identity=the-one", "--metrics-bind-address", metricsAddress,
 		"--kubeconfig", kubeconfig, "--namespace", w.namespace, "--leader-elect-resource-namespace", w.namespace,
-		"--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=1s",
 		"--kube-api-qps=200", "--kube-api-burst=200")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

@@ -181,7 +181,7 @@ func TestDeployment(t *testing.T) {
 		d, err := client.AppsV1().Deployments(deployment.Namespace).Get(t.Context(), deployment.Name,
 			metav1.GetOptions{})
 		return err == nil && d.Status.AvailableReplicas == *deployment.Spec.Replicas
-	}, 90*time.Second, 100*time.Millisecond, "the pods of the Deployment should have been made")
+	}, 3*time.Minute, 100*time.Millisecond, "the pods of the Deployment should have been made")
 	pods, err := client.CoreV1().Pods(deployment.Namespace).List(t.Context(),
 		metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(deployment.Spec.Selector)})
 	require.NoError(t, err)
@@ -193,7 +193,7 @@ func TestDeployment(t *testing.T) {
 		require.NoError(c, err)
 		require.Equal(c, []int32{2, 1, 1}, []int32{b.Status.CurrentHealthy, b.Status.DesiredHealthy,
 			b.Status.DisruptionsAllowed}, "a node can be drained, and one stays")
-	}, 20*time.Second, 100*time.Millisecond)
+	}, time.Minute, 100*time.Millisecond)
 	policy := find[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy").Spec
 	require.Equal(t, *deployment.Spec.Selector, policy.PodSelector, "the policy is for these pods")
 	require.Equal(t, deployment.Spec.Template.Spec.Containers[0].Ports[0].ContainerPort,
@@ -237,7 +237,7 @@ func TestDeployment(t *testing.T) {
 		slices.Sort(all)
 		return all
 	}
-	require.Eventually(t, func() bool { return slices.Equal(granted(rules), used()) }, 20*time.Second,
+	require.Eventually(t, func() bool { return slices.Equal(granted(rules), used()) }, time.Minute,
 		100*time.Millisecond,
 		"granted: %q\nused: %q", granted(rules), used())
 	require.Empty(t, recorder.refused)

@@ -20,7 +20,7 @@ func (w *world) backTo(before int) {
 	w.t.Helper()
 	var now int
 	var dump string
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
 		if now, dump = w.goroutines(); now <= before {
 			break
 		}
@@ -163,11 +163,12 @@ func TestWatchesAreLateForABrokenController(t *testing.T) {
 	w := newWorld(t, shared(t))
 	stop := w.controlWith(testbed.BeLate(200 * time.Millisecond))
 	w.create("web", 30)
-	var noted []string
-	require.Eventually(t, func() bool {
-		noted = w.overseer.forgive()
-		return len(noted) > 0
-	}, 30*time.Second, 50*time.Millisecond)
+	noted := w.overseer.forgive()
+	for began := time.Now(); len(noted) == 0 && time.Since(began) < 2*time.Minute; noted = w.overseer.forgive() {
+		time.Sleep(time.Second)
+		w.scale("web", 10+rand.Int32N(21)) // a busy controller may have been too slow to see what is late
+	}
+	require.NotEmpty(t, noted)
 	t.Log(noted[0])
 	stop()
 	w.overseer.allow("web", 1000)

@@ -124,7 +124,7 @@ func (w *world) controlWith(wrap ...transport.WrapperFunc) (stop func()) {
 		select {
 		case err := <-ended:
 			require.NoError(w.t, err)
-		case <-time.After(30 * time.Second):
+		case <-time.After(time.Minute):
 			require.Fail(w.t, "the controller does not end")
 		}
 	})
@@ -218,17 +218,24 @@ func (w *world) get(name string) *appsv1.ReplicaSet {
 }
 
 // pods are the active ones that the ReplicaSet controls, by the API server's word.
-func (w *world) pods(name string) (owned []*corev1.Pod) {
+func (w *world) pods(name string) []*corev1.Pod {
 	w.t.Helper()
-	rs := w.get(name)
-	list, err := w.client.CoreV1().Pods(w.namespace).List(w.t.Context(), metav1.ListOptions{})
+	owned, err := w.podsOf(w.get(name))
 	require.NoError(w.t, err)
+	return owned
+}
+
+func (w *world) podsOf(rs *appsv1.ReplicaSet) (owned []*corev1.Pod, err error) {
+	list, err := w.client.CoreV1().Pods(w.namespace).List(w.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
 	for i := range list.Items {
 		if pod := &list.Items[i]; active(pod) && metav1.IsControlledBy(pod, rs) {
 			owned = append(owned, pod)
 		}
 	}
-	return owned
+	return owned, nil
 }
 
 func (w *world) pod(name string) *corev1.Pod {
@@ -264,9 +271,12 @@ func (w *world) settled(name string, n int32) {
 			return false
 		}
 		status = rs.Status
-		return status.ObservedGeneration == rs.Generation && status.Replicas == n && status.AvailableReplicas == n &&
-			len(w.pods(name)) == int(n)
-	}, 60*time.Second, 20*time.Millisecond, "%s should have %d pods, available and reported", name, n)
+		if status.ObservedGeneration != rs.Generation || status.Replicas != n || status.AvailableReplicas != n {
+			return false
+		}
+		pods, err := w.podsOf(rs) // the API server may have just come back
+		return err == nil && len(pods) == int(n)
+	}, 3*time.Minute, 20*time.Millisecond, "%s should have %d pods, available and reported", name, n)
 	list, err := w.client.CoreV1().Pods(w.namespace).List(w.t.Context(), metav1.ListOptions{Limit: 1})
 	require.NoError(w.t, err)
 	w.overseer.allowAfter(list.ResourceVersion, name, int(n))

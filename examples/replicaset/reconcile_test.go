@@ -85,7 +85,7 @@ func (s *stepper) catchUp() {
 			cached[pod.UID] = pod.ResourceVersion
 		}
 		return fmt.Sprint(there) == fmt.Sprint(cached)
-	}, 20*time.Second, 10*time.Millisecond, "the caches should catch up")
+	}, time.Minute, 10*time.Millisecond, "the caches should catch up")
 }
 
 // calm gives pods a node that does not exist: the stand-in for a node leaves them alone, so they stay Pending and are
@@ -312,7 +312,7 @@ func TestPodsAreDeletedAllAtOnce(t *testing.T) {
 			go func() { asked.Wait(); close(all) }()
 			select {
 			case <-all:
-			case <-time.After(20 * time.Second):
+			case <-time.After(time.Minute):
 				return refuse(http.StatusInternalServerError)
 			}
 		}
@@ -344,7 +344,7 @@ func TestForegroundDeletion(t *testing.T) {
 	foreground := metav1.DeletePropagationForeground
 	require.NoError(t, s.client.AppsV1().ReplicaSets(s.namespace).Delete(t.Context(), "web",
 		metav1.DeleteOptions{PropagationPolicy: &foreground}))
-	require.Eventually(t, func() bool { return len(s.pods("web")) == 0 }, 20*time.Second, 20*time.Millisecond,
+	require.Eventually(t, func() bool { return len(s.pods("web")) == 0 }, time.Minute, 20*time.Millisecond,
 		"the garbage collector deletes them")
 	s.createPod(orphan("orphan", map[string]string{"app": "web"}, calmPod))
 	s.patch(pods[0].Name, `{"metadata":{"labels":{"app":"debug"}}}`)

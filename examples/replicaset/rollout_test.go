@@ -156,7 +156,7 @@ func (r *rollout) updated(n int32) {
 	require.Eventually(r.t, func() bool {
 		d, status := r.status()
 		return status.ObservedGeneration == d.Generation && status.UpdatedReplicas >= n
-	}, 30*time.Second, 10*time.Millisecond, "%d pods of the newest revision", n)
+	}, time.Minute, 10*time.Millisecond, "%d pods of the newest revision", n)
 }
 
 // complete waits until all pods are of one image, available, and as many as wanted.
@@ -179,7 +179,7 @@ func (r *rollout) complete(image string) {
 			}
 		}
 		return count == int(n)
-	}, 60*time.Second, 20*time.Millisecond, "the rollout of %s should be complete", image)
+	}, 3*time.Minute, 20*time.Millisecond, "the rollout of %s should be complete", image)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.t.Logf("%s: at least %d available, %d promised; at most %d wanted, %d promised", image, r.worst.available,
@@ -223,7 +223,7 @@ func TestRollback(t *testing.T) {
 func (r *rollout) settled(n int) {
 	r.t.Helper()
 	require.Eventually(r.t, func() bool { d, status := r.status(); return status.ObservedGeneration == d.Generation },
-		10*time.Second, 10*time.Millisecond)
+		time.Minute, 10*time.Millisecond)
 	sets, err := r.client.AppsV1().ReplicaSets(r.namespace).List(r.t.Context(), metav1.ListOptions{})
 	require.NoError(r.t, err)
 	require.Len(r.t, sets.Items, n)
@@ -231,7 +231,7 @@ func (r *rollout) settled(n int) {
 		require.Eventually(r.t, func() bool {
 			now := r.get(rs.Name)
 			return now.Status.Replicas == *now.Spec.Replicas && now.Status.AvailableReplicas == *now.Spec.Replicas
-		}, 20*time.Second, 20*time.Millisecond, "its pods are kept meanwhile")
+		}, time.Minute, 20*time.Millisecond, "its pods are kept meanwhile")
 	}
 }
 
