@@ -11,7 +11,7 @@ import (
 	v1 "github.com/thermostat-go/thermostat/examples/etcd/api/v1"
 )
 
-// ready sets the condition Ready of a pod for a minute already, as the controller manager does when it hears nothing of
+// ready sets the condition Ready of a pod for an hour already, as the controller manager does when it hears nothing of
 // a node.
 func (w *real) ready(pod string, status corev1.ConditionStatus) error {
 	now, err := w.pods.In(w.namespace).Get(w.Context(), pod, metav1.GetOptions{})
@@ -20,7 +20,7 @@ func (w *real) ready(pod string, status corev1.ConditionStatus) error {
 	}
 	for i := range now.Status.Conditions {
 		if c := &now.Status.Conditions[i]; c.Type == corev1.PodReady {
-			c.Status, c.LastTransitionTime = status, metav1.NewTime(time.Now().Add(-time.Minute))
+			c.Status, c.LastTransitionTime = status, metav1.NewTime(time.Now().Add(-time.Hour))
 		}
 	}
 	_, err = w.pods.In(w.namespace).UpdateStatus(w.Context(), now, metav1.UpdateOptions{})
@@ -32,7 +32,8 @@ func (w *real) ready(pod string, status corev1.ConditionStatus) error {
 func TestPartition(t *testing.T) {
 	w := newWired(t, 3, 1, "3.6.16")
 	_, err := w.clusters.In(w.namespace).Create(t.Context(), &v1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Name: "a"},
-		Spec: v1.EtcdClusterSpec{Size: 3, Version: "3.6.16", Image: "etcd", ReplaceAfterSeconds: 10}},
+		// Longer than anything here takes, and less than the hour for which ready sets the condition.
+		Spec: v1.EtcdClusterSpec{Size: 3, Version: "3.6.16", Image: "etcd", ReplaceAfterSeconds: 1800}},
 		metav1.CreateOptions{})
 	require.NoError(t, err)
 	before := w.settles("three members").Status

@@ -314,12 +314,12 @@ func TestNoSpace(t *testing.T) {
 		}
 		return false
 	}
-	require.Eventually(t, full, time.Minute, time.Second, "etcd refuses writes")
+	require.Eventually(t, full, 3*time.Minute, time.Second, "etcd refuses writes")
 	w.condition(v1.Degraded, v1.ReasonAlarm)
 	require.Eventually(t, func() bool {
 		_, err := c.Delete(t.Context(), "fill/", clientv3.WithPrefix())
 		return err == nil
-	}, time.Minute, time.Second, "keys can be deleted")
+	}, 3*time.Minute, time.Second, "keys can be deleted")
 	now := w.settles("keys were deleted, and there is room again")
 	for _, m := range now.Status.Members {
 		require.Less(t, m.DBSize, int64(4<<20), "%s has been defragmented", m.Name)
@@ -327,7 +327,7 @@ func TestNoSpace(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := c.Put(t.Context(), "again", "")
 		return err == nil
-	}, time.Minute, time.Second, "etcd takes writes again")
+	}, 3*time.Minute, time.Second, "etcd takes writes again")
 }
 
 // TestVersions goes up two minor versions and down one, while clients read and write.

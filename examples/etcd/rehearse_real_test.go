@@ -48,7 +48,7 @@ func (w *real) allSettle(clusters int, version string) {
 			require.Len(t, c.Status.Members, int(c.Spec.Size))
 			require.Equal(t, version, c.Status.Version)
 		}
-	}, 3*time.Minute, 100*time.Millisecond)
+	}, 5*time.Minute, 100*time.Millisecond)
 	w.Logf("%d clusters have %s: %.1f s", clusters, version, time.Since(begin).Seconds())
 }
 
@@ -69,7 +69,7 @@ func TestTheNextVersionIsPlanned(t *testing.T) {
 	planned := func(version v1.Version) *plan.Report {
 		report, err := plan.Run(t.Context(), w.cluster.Config(), func(ctx context.Context, cfg *rest.Config) error {
 			return run(ctx, cfg, optionsWith(version))
-		}, plan.RunOptions{Quiet: 3 * time.Second, Timeout: time.Minute,
+		}, plan.RunOptions{Quiet: 5 * time.Second, Timeout: 5 * time.Minute,
 			Options: plan.Options{World: plan.Healthy, Account: name + "/" + name, Rules: cel.Rules{}}})
 		require.NoError(t, err)
 		require.True(t, report.Settled)
