@@ -22,7 +22,7 @@ func TestEnvtest(t *testing.T) {
 	require.NoError(t, err)
 	t.Setenv("KUBEBUILDER_ASSETS", programs)
 	environment := &envtest.Environment{
-		ControlPlaneStartTimeout: time.Minute, ControlPlaneStopTimeout: time.Minute,
+		ControlPlaneStartTimeout: 5 * time.Minute, ControlPlaneStopTimeout: 5 * time.Minute,
 	}
 	config, err := environment.Start()
 	require.NoError(t, err)

@@ -26,13 +26,16 @@ import (
 // program is what a user has in main: a manager with leader election, whose controller gives each ConfigMap a Secret of
 // its name.
 func program(t *testing.T, cfg *rest.Config) ctrl.Manager {
-	twice := true // two programs in one process have controllers of one name
+	twice := true                                // two programs in one process have controllers of one name
+	lease, renew := 5*time.Minute, 4*time.Minute // a busy machine loses no leadership
 	m, err := ctrl.NewManager(cfg, ctrl.Options{
 		Logger:                        logr.Discard(),
 		LeaderElection:                true,
 		LeaderElectionID:              "twins",
 		LeaderElectionNamespace:       "default",
 		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 &lease,
+		RenewDeadline:                 &renew,
 		Metrics:                       metricsserver.Options{BindAddress: "0"},
 		Controller:                    config.Controller{SkipNameValidation: &twice},
 	})

@@ -61,7 +61,7 @@ func (k kubectl) command(ctx context.Context, args ...string) *exec.Cmd {
 
 // run returns what kubectl prints, and its exit code.
 func (k kubectl) run(t *testing.T, args ...string) (string, int) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	out, err := k.command(ctx, args...).CombinedOutput()
 	var exit *exec.ExitError
@@ -120,7 +120,7 @@ func TestKubectl(t *testing.T) {
 		{"auth can-i create deployments", 0, []string{"yes"}},
 		{"rollout pause deploy web", 0, []string{"deployment.apps/web paused"}},
 		{"rollout resume deploy web", 0, []string{"deployment.apps/web resumed"}},
-		{"rollout status deploy web --timeout=1s", 1,
+		{"rollout status deploy web --timeout=5s", 1,
 			[]string{"Waiting for deployment spec update to be observed...", "timed out"}},
 		{"explain deployment", 0, []string{"GROUP:      apps", "KIND:       Deployment", "VERSION:    v1"}},
 		// There are no schemas of built-in kinds.
@@ -149,7 +149,7 @@ func TestKubectlWaits(t *testing.T) {
 	s := NewServer(t, Options{})
 	k := newKubectl(t, s.Link().Listen().Host)
 	clients := clientset(t, s.Config())
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 
 	create(t, clients, "first")

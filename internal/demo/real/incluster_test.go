@@ -56,8 +56,15 @@ func TestDemoInACluster(t *testing.T) {
 	t.Log(out.String())
 }
 
-// beKubelet runs a process for each pod of the controller until ctx ends.
+// beKubelet runs a process for each pod of the controller until ctx ends, which is no error, whatever it was doing.
 func beKubelet(ctx context.Context, cluster *testcluster.Cluster, binary string) error {
+	if err := runPods(ctx, cluster, binary); ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+func runPods(ctx context.Context, cluster *testcluster.Cluster, binary string) error {
 	processes := map[string]*testcluster.Process{} // by pod
 	for ctx.Err() == nil {
 		pods, err := cluster.Client().CoreV1().Pods(deployedIn).List(ctx, metav1.ListOptions{})
