@@ -151,6 +151,10 @@ type listWatchHealth struct {
 	trouble, doubt   error
 	as               State
 	follows, settles int
+	// Guarded by mu. lines are the changes of the state that are still to be logged; logging says that a goroutine is
+	// at it.
+	lines   []func()
+	logging bool
 	// Guarded by mu. What is wrong although lists and watches succeed: the list-watch is not Live as long as one of
 	// them is not nil.
 	wrongs [wrongs]error
@@ -310,16 +314,36 @@ func (h *listWatchHealth) change(do func()) {
 	if from != s {
 		h.now.State, h.now.Since = s, now
 	}
-	var say func()
 	if from != s {
-		say = h.sayLocked(from, s, err)
+		if say := h.sayLocked(from, s, err); say != nil {
+			h.lines = append(h.lines, say)
+		}
 	}
 	h.mu.Unlock()
 	if h.moved != nil && (from != s || err != nil) {
 		h.moved()
 	}
-	if say != nil {
-		say()
+	h.logLines()
+}
+
+// logLines logs the changes that are still to be logged. One goroutine at a time does that, so that their lines stand
+// in the order of the changes, and the last one says what is the case.
+func (h *listWatchHealth) logLines() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.logging {
+		return
+	}
+	h.logging = true
+	defer func() { h.logging = false }()
+	for len(h.lines) > 0 {
+		say := h.lines[0]
+		h.lines = h.lines[1:]
+		func() {
+			h.mu.Unlock()
+			defer h.mu.Lock() // also if the logger panics
+			say()
+		}()
 	}
 }
 

@@ -41,6 +41,29 @@ func TestTheRecoveryOfACacheIsLoggedAsLoudlyAsItsLoss(t *testing.T) {
 	})
 }
 
+// Another goroutine may change the state while the line of the change before is written.
+func TestTheLinesOfAStateAreInItsOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow, log := make(chan struct{}), &lines{}
+		h := newListWatchHealth(&health{}, whole)
+		h.logTo(klog.New(log))
+		h.listed(1)
+		log.each = func() { <-slow }
+		go h.failed(errors.New("down"), "")
+		synctest.Wait()
+		h.listed(2)
+		h.following(2)
+		require.Equal(t, Live, h.get().State)
+		close(slow)
+		synctest.Wait()
+		var states []string
+		for _, l := range log.all() {
+			states = append(states, l.state)
+		}
+		require.Equal(t, []string{"Live", "Stale", "Live"}, states)
+	})
+}
+
 // A handler that returns after all does not hide another one that does not.
 func TestEachStuckHandlerIsRemembered(t *testing.T) {
 	var h health
