@@ -525,7 +525,7 @@ func (p *process) actions(ru rules, act, fault func(string, func(*modelState, *p
 	if ru.prepares && p.r.over == nil && p.r.number != 0 {
 		act("prepares", func(_ *modelState, p *process) { p.r.prepared(p.r.wanted(p.now())) })
 	}
-	for slice := range p.work {
+	for _, slice := range slices.Sorted(maps.Keys(p.work)) { // in one order, so that a seed repeats its way
 		if h := p.r.holds[slice]; h != nil && h.phase != working {
 			act(fmt.Sprintf("ends work on %d", slice), func(_ *modelState, p *process) { p.ends(ru, slice) })
 		}
