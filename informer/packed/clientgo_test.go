@@ -51,14 +51,16 @@ func TestInformers(t *testing.T) {
 		ours := []cache.SharedIndexInformer{make(listWatch(wired), example, 0, indexers),
 			make(listWatch(admin), example, 0, indexers)}
 		all := append(ours, theirs)
-		told := map[cache.SharedIndexInformer][]string{}
+		told := map[cache.SharedIndexInformer]*[]string{} // each is written by the handler of that one
 		for _, inf := range all {
+			lines := new([]string)
+			told[inf] = lines
 			note := func(what string, o any) {
 				if gone, unknown := o.(cache.DeletedFinalStateUnknown); unknown {
 					o = gone.Obj
 				}
 				p := o.(*corev1.Pod)
-				told[inf] = append(told[inf], what+" "+p.Name+" "+p.Labels["n"])
+				*lines = append(*lines, what+" "+p.Name+" "+p.Labels["n"])
 			}
 			_, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
 				AddFunc:    func(o any) { note("add", o) },
