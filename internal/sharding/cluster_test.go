@@ -110,32 +110,46 @@ func readStamps(t *testing.T, file string) (all []stamp) {
 	return all
 }
 
-// overlaps returns who went on with a slice after another one had begun, in the order of the file. A line that comes
-// late, and was begun before the later one's first, is what a Lease cannot prevent: the one write in flight of a
-// process that was paused.
-func overlaps(all []stamp) (owners int, broken []string) {
-	type turn struct {
-		by    string
-		began time.Time
-		ended map[string]bool
+// turns are who works on each slice, by stamps in the order in which they were written.
+type turns map[int]*turn
+
+type turn struct {
+	by    string
+	began time.Time
+	ended map[string]bool
+	owner int // how many there were
+}
+
+// add says what is wrong with a stamp: one of somebody who went on with a slice after another one had begun. A line
+// that comes late, and was begun before the later one's first, is what a Lease cannot prevent: the one write in flight
+// of a process that was paused.
+func (all turns) add(s stamp) string {
+	t := all[s.slice]
+	if t == nil {
+		t = &turn{ended: map[string]bool{}}
+		all[s.slice] = t
 	}
-	turns := map[int]*turn{}
-	for _, s := range all {
-		t := turns[s.slice]
-		if t == nil {
-			t = &turn{ended: map[string]bool{}}
-			turns[s.slice] = t
+	switch {
+	case s.by == t.by || t.ended[s.by] && s.at.Before(t.began):
+		return ""
+	case t.ended[s.by]:
+		return fmt.Sprintf("%s worked on slice %d after %s had begun", s.by, s.slice, t.by)
+	}
+	t.owner++
+	t.ended[t.by] = true
+	t.by, t.began = s.by, s.at
+	return ""
+}
+
+func overlaps(stamps []stamp) (owners int, broken []string) {
+	all := turns{}
+	for _, s := range stamps {
+		if wrong := all.add(s); wrong != "" {
+			broken = append(broken, wrong)
 		}
-		switch {
-		case s.by == t.by || t.ended[s.by] && s.at.Before(t.began):
-			continue
-		case t.ended[s.by]:
-			broken = append(broken, fmt.Sprintf("%s worked on slice %d after %s had begun", s.by, s.slice, t.by))
-		default:
-			owners++
-		}
-		t.ended[t.by] = true
-		t.by, t.began = s.by, s.at
+	}
+	for _, t := range all {
+		owners += t.owner
 	}
 	return owners, broken
 }
