@@ -91,7 +91,7 @@ func (d *demo) applyDeployment(ctx context.Context) (string, error) {
 // statusSays checks the Deployment's status, which the Deployment controller sums up from the statuses that ours writes
 // for ReplicaSets.
 func (d *demo) statusSays(ctx context.Context, available int32) error {
-	status, err := d.awaitStatus(ctx, 10*time.Second, func(s appsv1.DeploymentStatus) bool {
+	status, err := d.awaitStatus(ctx, func(s appsv1.DeploymentStatus) bool {
 		return s.Replicas == available && s.AvailableReplicas == available
 	})
 	if err != nil {
@@ -103,9 +103,9 @@ func (d *demo) statusSays(ctx context.Context, available int32) error {
 }
 
 // awaitStatus waits until the Deployment's status is up to date and as it should be.
-func (d *demo) awaitStatus(ctx context.Context, limit time.Duration,
+func (d *demo) awaitStatus(ctx context.Context,
 	good func(appsv1.DeploymentStatus) bool) (status appsv1.DeploymentStatus, err error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for {
 		deployment, err := d.client.Apps.Deployments(d.namespace).Get(ctx, app, metav1.GetOptions{})
@@ -138,8 +138,8 @@ func (d *demo) deletePod(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if replaced > time.Second {
-		return "", fmt.Errorf("pod %s was replaced after %s: more than a second", victim, Seconds(replaced))
+	if replaced > prompt {
+		return "", fmt.Errorf("pod %s was replaced after %s: more than %s", victim, Seconds(replaced), prompt)
 	}
 	return fmt.Sprintf("%s is replaced after %s; 3 are Ready after %s.", victim, Seconds(replaced),
 		Seconds(replaced+more)), nil
@@ -269,7 +269,7 @@ func (d *demo) endLeaders(ctx context.Context) (string, error) {
 	switch {
 	case d.seen.most > crowd:
 		return "", fmt.Errorf("there were %d pods at a time, and %d were asked for", d.seen.most, crowd)
-	case tookOver > within:
+	case tookOver > within+prompt:
 		return "", fmt.Errorf("the standby acquired the lease after %s; at most %s was expected", Seconds(tookOver),
 			Seconds(within))
 	}

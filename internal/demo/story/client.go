@@ -66,7 +66,10 @@ func web(image string) (*appsv1ac.DeploymentApplyConfiguration, error) {
 }
 
 const (
-	timeout  = 90 * time.Second
+	timeout = 90 * time.Second
+	// prompt is how long something takes at most that waits for nothing, also on a busy machine. No controller looks by
+	// itself as often as that.
+	prompt   = 20 * time.Second
 	pollTime = 40 * time.Millisecond
 )
 

@@ -74,7 +74,7 @@ func (d *demo) breakImage(ctx context.Context) (string, error) {
 	if _, err := d.until(ctx, "a pod of "+broken, func(l look) bool { return l.run(broken) == 1 }); err != nil {
 		return "", err
 	}
-	if _, err := d.awaitStatus(ctx, timeout, stopped); err != nil {
+	if _, err := d.awaitStatus(ctx, stopped); err != nil {
 		return "", fmt.Errorf("the rollout should stop at its deadline of %s: %w", progressDeadline, err)
 	}
 	stoppedAfter := time.Since(began)
