@@ -80,7 +80,7 @@ func testBudgets(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // real time
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // real time
 	defer cancel()
 
 	labels := map[string]string{"app": "web"}

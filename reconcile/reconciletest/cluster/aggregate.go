@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,7 +34,7 @@ func (c *Cluster) Aggregate(t testing.TB, gv schema.GroupVersion, handler http.H
 	name := gv.Version + "." + gv.Group
 	path := "/apis/" + gv.String()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := disaggregate(ctx, c.client, name); err != nil &&
 			!c.private { // a cluster of the test's own goes with it

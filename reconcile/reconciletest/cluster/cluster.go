@@ -214,7 +214,7 @@ const (
 	// unlimited takes the client-side rate limit out of a rest.Config.
 	unlimited = -1
 
-	patience = time.Minute
+	patience = 2 * time.Minute // a machine that compiles at the same time is slow
 	pollTime = 20 * time.Millisecond
 )
 
