@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net"
 	"net/netip"
@@ -22,12 +24,16 @@ type connections struct {
 	fork   netip.AddrPort
 	found  map[netip.AddrPort]bool
 	looked bool // at a process
+	closed bool // a process does not let this one look
+
+	proc    string // the folder /proc
+	entries func(folder string) ([]os.DirEntry, error)
 }
 
 func newConnections(group int, fork *net.TCPAddr) *connections {
 	at := fork.AddrPort()
 	return &connections{group: group, fork: netip.AddrPortFrom(at.Addr().Unmap(), at.Port()),
-		found: make(map[netip.AddrPort]bool)}
+		found: make(map[netip.AddrPort]bool), proc: "/proc", entries: os.ReadDir}
 }
 
 // all returns the addresses, in order.
@@ -38,26 +44,30 @@ func (c *connections) all() (addresses []string) {
 	return addresses
 }
 
-// unknown says why nothing has been seen, if no process could be looked at.
+// unknown says why not all has been seen, if a process could not be looked at.
 func (c *connections) unknown() string {
-	if c.looked {
-		return ""
+	switch {
+	case !c.looked:
+		return "the process had ended before, or does not let this one look"
+	case c.closed:
+		return "a process that the program has started does not let this one look"
 	}
-	return "the process had ended before, or does not let this one look"
+	return ""
 }
 
-// look adds what is connected at this moment. What cannot be read belongs to a process that has ended.
+// look adds what is connected at this moment. What is not there any more belongs to a process that has ended.
 func (c *connections) look() {
 	sockets := map[string]bool{}
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is a good one
+	stats, _ := filepath.Glob(filepath.Join(c.proc, "[0-9]*/stat")) // the pattern is a good one
 	for _, stat := range stats {
-		data, err := os.ReadFile(stat)
-		if err != nil || groupOf(data) != c.group {
+		if !c.isOf(stat) {
 			continue
 		}
 		files := filepath.Join(filepath.Dir(stat), "fd")
-		entries, err := os.ReadDir(files)
+		entries, err := c.entries(files)
 		if err != nil {
+			// The files of a process that has ended may be another user's until its parent has seen that.
+			c.closed = c.closed || errors.Is(err, fs.ErrPermission) && c.isOf(stat)
 			continue
 		}
 		c.looked = true
@@ -77,6 +87,19 @@ func (c *connections) look() {
 		all = append(all, connectionsOf(data, sockets)...)
 	}
 	c.add(all)
+}
+
+// isOf reports whether a process is of the group, and has not ended.
+func (c *connections) isOf(stat string) bool {
+	data, err := os.ReadFile(stat)
+	return err == nil && groupOf(data) == c.group && !hasEnded(data)
+}
+
+// hasEnded reports whether a process has ended, and its parent has not seen that yet, by its state: the first field
+// after the name.
+func hasEnded(stat []byte) bool {
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	return len(fields) > 0 && bytes.ContainsAny(fields[0], "ZXx")
 }
 
 // add adds the remote addresses of connections, but for the fork's, those of clients of the group's servers, and those

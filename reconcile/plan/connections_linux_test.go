@@ -3,8 +3,10 @@ package plan
 import (
 	"encoding/binary"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 
@@ -48,6 +50,37 @@ func TestAProcessThatCannotBeLookedAtIsSaid(t *testing.T) {
 		c := newConnections(group, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 6443})
 		c.look()
 		require.Equal(t, seen, c.unknown() == "")
+	}
+}
+
+// TestAProcessBesideOthersThatCannotBeLookedAtIsSaid has a group with a process that lets nobody look, one that does,
+// and one that has ended.
+func TestAProcessBesideOthersThatCannotBeLookedAtIsSaid(t *testing.T) {
+	const open, closed, ended, others = "41 (a) S 1 40 40", "42 (b) S 1 40 40", "43 (c) Z 1 40 40", "44 (d) S 1 44 44"
+	for name, test := range map[string]struct {
+		processes []string
+		unknown   string
+	}{
+		"all":    {[]string{open, ended, others}, ""},
+		"one":    {[]string{open, closed, others}, "a process that the program has started does not let this one look"},
+		"none":   {[]string{closed}, "the process had ended before, or does not let this one look"},
+		"no one": {nil, "the process had ended before, or does not let this one look"},
+	} {
+		c := newConnections(40, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 6443})
+		c.proc = t.TempDir()
+		for _, stat := range test.processes {
+			folder := filepath.Join(c.proc, stat[:2])
+			require.NoError(t, os.MkdirAll(filepath.Join(folder, "fd"), 0o700))
+			require.NoError(t, os.WriteFile(filepath.Join(folder, "stat"), []byte(stat), 0o600))
+		}
+		c.entries = func(folder string) ([]os.DirEntry, error) {
+			if folder != filepath.Join(c.proc, "41", "fd") {
+				return nil, fs.ErrPermission
+			}
+			return nil, nil
+		}
+		c.look()
+		require.Equal(t, test.unknown, c.unknown(), name)
 	}
 }
 
