@@ -55,6 +55,9 @@ const acceptMetadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;
 // writes about itself, and what a healthy world writes, is not sent.
 func (b *base) Admit(ctx context.Context, w reconciletest.BaseWrite, opts *metav1.DeleteOptions) (
 	reconciletest.BaseAnswer, error) {
+	if w.By != worldManager {
+		b.asked(w)
+	}
 	if !b.admits || aside(w.Resource.GroupResource()) || w.By == worldManager {
 		return reconciletest.BaseAnswer{}, nil
 	}

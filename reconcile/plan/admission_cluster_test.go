@@ -154,11 +154,11 @@ func TestAdmissionIsTheClusters(t *testing.T) {
 	require.NoError(t, report.WriteText(&text))
 	t.Log(text.String())
 	require.Equal(t, []string{
-		"create ConfigMap " + namespace + "/new", "update ConfigMap " + namespace + "/present",
-		"delete ConfigMap " + namespace + "/made-anew", "create ConfigMap " + namespace + "/made-anew",
-		"create ConfigMap " + namespace + "/applied", "create DaemonSet " + namespace + "/each",
+		"create ConfigMap " + namespace + "/applied", "delete ConfigMap " + namespace + "/made-anew",
+		"create ConfigMap " + namespace + "/made-anew", "create ConfigMap " + namespace + "/new",
+		"update ConfigMap " + namespace + "/present", "create DaemonSet " + namespace + "/each",
 	}, verbs(report))
-	require.Equal(t, []string{"data[a]", "metadata.labels[injected]"}, paths(report.Changes[1]),
+	require.Equal(t, []string{"data[a]", "metadata.labels[injected]"}, paths(report.Changes[4]),
 		"what the webhook changes is a change")
 	var refused []string
 	for _, r := range report.Refused {

@@ -106,11 +106,11 @@ func TestEachWriteIsADryRunOfTheCluster(t *testing.T) {
 		"update deployments default/web",
 		"delete configmaps default/gone", "create configmaps default/", "create configmaps default/",
 	}, w.sent())
-	require.Equal(t, []string{"create ConfigMap default/new", "update Deployment default/web restarts 2",
-		"update Deployment default/web status", "delete ConfigMap default/gone", "create ConfigMap default/gone",
-	}, verbs(report))
+	require.Equal(t, []string{"delete ConfigMap default/gone", "create ConfigMap default/gone",
+		"create ConfigMap default/new", "update Deployment default/web restarts 2",
+		"update Deployment default/web status"}, verbs(report))
 	require.Equal(t, []string{"spec.replicas", "spec.template.spec.containers[web].image"},
-		paths(report.Changes[1])[1:])
+		paths(report.Changes[3])[1:])
 	require.Equal(t, []string{
 		"configmaps: " + anotherName,
 		"configmaps: " + onTheForkOnly,
@@ -221,7 +221,7 @@ func TestWhatNeedsAnObjectOfTheForkIsNotRefused(t *testing.T) {
 		}
 		return errors.Join(err1, err2)
 	})
-	require.Equal(t, []string{"create Namespace new", "create ConfigMap new/a"}, verbs(report))
+	require.Equal(t, []string{"create ConfigMap new/a", "create Namespace new"}, verbs(report))
 	require.Equal(t, []string{`configmaps: the cluster does not have "new", which the program has made on the fork` +
 		unjudged}, whys(report))
 }

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,6 +92,7 @@ func RunCommand(ctx context.Context, base *rest.Config, c Command, o RunOptions)
 		return failed
 	})
 	if report != nil {
+		report.Setup.Isolated = c.Isolated
 		report.Program, report.Elsewhere = filepath.Base(c.Args[0]), others.all()
 		if report.ElsewhereUnknown = ""; !c.Isolated {
 			report.ElsewhereUnknown = others.unknown()
@@ -179,18 +181,15 @@ var leading = []string{"kubeconfig", "kube-config", "kubeconfig-path", "master",
 
 // judge refuses arguments that would lead a program past the fork: the flags of leading with another value than the
 // placeholder, and whatever names the host of the cluster or a kubeconfig.
-func judge(args []string, host string) error {
+func judge(args []string, server string) error {
+	host, port := hostAndPort(server)
+	values := valuesOf(args)
+	apart := slices.Contains(values, port) // the host may stand in another argument
 	for i, arg := range args {
-		name, value, given := strings.Cut(strings.TrimLeft(arg, "-"), "=")
-		isFlag := strings.HasPrefix(arg, "-")
-		if isFlag && !given && i+1 < len(args) {
-			value = args[i+1]
-		}
-		if !isFlag {
-			value = arg
-		}
-		past := isFlag && slices.Contains(leading, strings.ToLower(name)) && value != placeholder
-		if past || names(arg, host) || isKubeconfig(value) {
+		name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		past := strings.HasPrefix(arg, "-") && slices.Contains(leading, strings.ToLower(name)) &&
+			values[i] != placeholder
+		if past || names(arg, server) || isKubeconfig(values[i]) || apart && values[i] == host {
 			return fmt.Errorf("plan: the argument %s leads past the fork: leave it out, or write %s for its value",
 				arg, placeholder)
 		}
@@ -198,13 +197,48 @@ func judge(args []string, host string) error {
 	return nil
 }
 
-// names reports whether a text has the address of the cluster: its host, with the port unless that is the usual one.
-func names(text, host string) bool {
-	if u, err := url.Parse(host); err == nil && u.Host != "" {
-		host = strings.TrimSuffix(u.Host, ":443")
+// valuesOf returns the value of each argument: that of a flag, which may be the next argument, or the argument itself.
+func valuesOf(args []string) (values []string) {
+	for i, arg := range args {
+		_, value, given := strings.Cut(arg, "=")
+		switch isFlag := strings.HasPrefix(arg, "-"); {
+		case !isFlag:
+			value = arg
+		case !given && i+1 < len(args):
+			value = args[i+1]
+		}
+		values = append(values, value)
 	}
-	at := regexp.MustCompile(`(?i)(^|[^\w.-])` + regexp.QuoteMeta(host) + `($|[^\w.-])`)
-	return host != "" && at.MatchString(text)
+	return values
+}
+
+// names reports whether a text has the address of the cluster: its host, with the port unless that is the usual one.
+func names(text, server string) bool {
+	host, port := hostAndPort(server)
+	if host == "" {
+		return false
+	}
+	address := regexp.QuoteMeta(host)
+	if strings.Contains(host, ":") {
+		address = `\[?` + address + `\]?`
+	}
+	end := `:` + port + `($|[^\w.-])`
+	if port == usualPort {
+		end = `(:` + port + `)?($|[^\w.:-]|:($|\D))` // no other port
+	}
+	return regexp.MustCompile(`(?i)(^|[^\w.-])` + address + end).MatchString(text)
+}
+
+// usualPort is the one of a URL that names none.
+const usualPort = "443"
+
+// hostAndPort are those of the address of a cluster.
+func hostAndPort(server string) (host, port string) {
+	u, err := url.Parse(server)
+	if err != nil || u.Host == "" {
+		return server, usualPort
+	}
+	return u.Hostname(), cmp.Or(u.Port(), usualPort)
 }
 
 // isKubeconfig reports whether a value is the path of a kubeconfig.
@@ -227,17 +261,50 @@ func (s *Server) home() (string, error) {
 }
 
 // environment is that of a program which is to find the fork and nothing else.
-func environment(all []string, host, kubeconfig, home string) (env []string) {
+func environment(all []string, server, kubeconfig, home string) (env []string) {
+	apart := hostsAndPorts(all, server)
 	for _, one := range all {
 		name, value, _ := strings.Cut(one, "=")
+		if strings.EqualFold(name, noProxy) { // which leads nowhere, and without which the fork may be behind a proxy
+			env = append(env, one+","+loopback)
+			continue
+		}
 		leads := strings.HasPrefix(name, "KUBE") || strings.HasPrefix(name, "HELM_KUBE") || // of clients of all kinds
-			names(value, host) || isKubeconfig(value)
+			names(value, server) || isKubeconfig(value) || apart[name]
 		if !leads && name != "HOME" && name != "USERPROFILE" {
 			env = append(env, one)
 		}
 	}
 	return append(env, "KUBECONFIG="+kubeconfig, "HOME="+home, "USERPROFILE="+home,
 		planned.Variable+"="+kubeconfig)
+}
+
+const noProxy = "NO_PROXY"
+
+// hostsAndPorts returns the variables that name a cluster together: one has the host, another one of the same prefix
+// the port, as API_HOST and API_PORT do.
+func hostsAndPorts(all []string, server string) map[string]bool {
+	host, port := hostAndPort(server)
+	withHost, withPort := map[string][]string{}, map[string][]string{}
+	for _, one := range all {
+		name, value, _ := strings.Cut(one, "=")
+		prefix := strings.ToUpper(name[:max(0, strings.LastIndexByte(name, '_'))])
+		switch value {
+		case host:
+			withHost[prefix] = append(withHost[prefix], name)
+		case port:
+			withPort[prefix] = append(withPort[prefix], name)
+		}
+	}
+	apart := map[string]bool{}
+	for prefix, names := range withHost {
+		if ports := withPort[prefix]; len(ports) > 0 {
+			for _, name := range append(names, ports...) {
+				apart[name] = true
+			}
+		}
+	}
+	return apart
 }
 
 // stop ends a process and those that it has started, and waits for it.

@@ -79,7 +79,7 @@ func TestAnOwnerIsKnownInEachVersion(t *testing.T) {
 	report := w.plan(func(ctx context.Context, c kubernetes.Interface) error {
 		return c.AutoscalingV2().HorizontalPodAutoscalers("default").Delete(ctx, "web", metav1.DeleteOptions{})
 	})
-	require.Equal(t, []string{"delete HorizontalPodAutoscaler default/web", "delete ConfigMap default/child"},
+	require.Equal(t, []string{"delete ConfigMap default/child", "delete HorizontalPodAutoscaler default/web"},
 		verbs(report))
 }
 

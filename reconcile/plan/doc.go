@@ -35,8 +35,9 @@
 // waits for such is seen up to there. With [Options].World [Healthy] what the program writes is carried out at once, as
 // if nothing ever failed: ReplicaSets, pods and claims are made, replaced and deleted, pods are ready, and so says the
 // status of a Deployment, a StatefulSet, a DaemonSet, a Job or a claim. None of that is a change in the report. Pods
-// have addresses of a network for documentation, where nobody answers. Endpoints, ControllerRevisions, volumes and the
-// pods of Jobs are not made.
+// have addresses of a network for documentation, where nobody answers. Endpoints, EndpointSlices, ControllerRevisions,
+// volumes and the pods of Jobs are not made. The ControllerRevisions that the cluster has say which pods are of which
+// template, so that a set which is made anew as it was keeps its pods.
 //
 // # What is not exact
 //
@@ -104,10 +105,23 @@
 //
 // # The report
 //
+// A report says first which cluster it is of, and with which options. Two reports that differ in that do not compare.
+//
 // Changes come in waves: what the program wrote until it made no request for a second. In each there is one entry for
-// an object, with the fields that its writes have changed together, from the old value to the new one. A change of the
+// an object, with the fields that its writes have changed together, from the old value to the new one. The entries of a
+// wave are in the order of kinds, namespaces and names, which does not change from run to run. Text, Markdown and the
+// page say changes that are the same once, with the names of the objects; JSON has each.
+//
+// What the fork draws, the cluster draws otherwise: the address of a Service and its node ports, UIDs, generated names.
+// Where such a value is shown, also as a part of another one, it is marked as invented.
+//
+// What the controllers of the cluster make of new objects, such as the EndpointSlices of a Service and the pods of a
+// Deployment, is not among the changes. The report says so once for each resource.
+//
+// A change of the
 // pod template of a Deployment, a StatefulSet or a DaemonSet says how many pods that restarts, and which fields do so.
-// One that is deleted without its pods, and made anew with another template, restarts those that it takes over.
+// One that is deleted without its pods, and made anew with another template, also under another name, restarts those
+// that it takes over.
 // The deletion of a PersistentVolumeClaim, a PersistentVolume, a Secret, a Namespace or a CustomResourceDefinition is
 // marked as one of data, also if the garbage collector would do it. What the collector would delete is found by the
 // metadata of everything in the namespace of a deleted object.
@@ -126,10 +140,11 @@
 //
 //	fork.go      the server, its configuration, Settle; certificate.go
 //	base.go      the cluster below: GETs; admission.go: dry runs; account.go: the rights that the program has there
-//	recorder.go  requests and writes, and what becomes of them; fields.go, restarts.go
+//	recorder.go  requests and writes; changes.go: what becomes of them, with fields.go, restarts.go, adoption.go,
+//	             invented.go: what is drawn, and order.go
 //	lease.go     who leads; tracer.go: what goes with a deleted object
-//	world.go     what comes of a written one, with workloads.go and worldpods.go
-//	report.go    what is said; text.go, page.go: how
+//	world.go     what comes of a written one, with workloads.go, worldpods.go and worldrevisions.go
+//	report.go    what is said, setup.go: of what; group.go, text.go, page.go: how
 //	run.go       a function; flag.go: by a flag of its own
 //	command.go   a process, with group_unix.go and group_other.go; rights.go, what it may read;
 //	             namespaces_linux.go: alone; connections_linux.go: what else it talks to; other.go: not on Linux

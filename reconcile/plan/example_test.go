@@ -68,6 +68,7 @@ func Example() {
 	}
 	fmt.Println("\nwrites to the cluster:", cluster.Version()-written)
 	// Output:
+	// a program on a fork of http://in-memory; still world; done after 100ms of quiet; ended after 5m0s
 	// 2 changes in 1 wave, 1 pod restarted or ended
 	//
 	// Wave 1
@@ -110,6 +111,7 @@ func ExampleFlag() {
 	}
 	// Output:
 	// on a fork: true
+	// a program on a fork of http://in-memory; still world; done after 100ms of quiet; ended after 5m0s
 	// 1 change in 1 wave, 0 pods restarted or ended
 	//
 	// Wave 1

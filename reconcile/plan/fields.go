@@ -25,6 +25,9 @@ type Field struct {
 	// Hidden: the values are not shown, since they may be those of a Secret. The path is then that of the whole of
 	// them, such as data.
 	Hidden bool `json:"hidden,omitempty"`
+	// Invented: the value is, or has in it, one that the fork has drawn, such as an address or a UID. The cluster will
+	// draw another one.
+	Invented bool `json:"invented,omitempty"`
 }
 
 // notCompared are the fields of the metadata that a server sets with every write, and those that name the object.

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"log"
 	"net"
@@ -26,6 +27,8 @@ import (
 
 // Options may be left zero.
 type Options struct {
+	// Context is what the report calls the cluster beside its address, such as the name of the context of a kubeconfig.
+	Context string
 	// Rules compiles the rules in CEL of custom resources, as reconciletest.Options.Rules does. Nil: they are not
 	// checked, and the report says so.
 	Rules reconciletest.RuleCompiler
@@ -43,6 +46,7 @@ type Options struct {
 type Server struct {
 	server   *reconciletest.Server
 	link     *reconciletest.Link
+	setup    Setup
 	recorder *recorder
 	tracer   *tracer
 	world    *world // nil: it stands still
@@ -57,6 +61,9 @@ type Server struct {
 	mu     sync.Mutex
 	closed bool // guarded by mu: nothing joins the group any more
 }
+
+// loopback is where the fork is served.
+const loopback = "127.0.0.1"
 
 // stopGrace is how long Close waits for what the fork has started.
 const stopGrace = 10 * time.Second
@@ -81,11 +88,11 @@ func (s *Server) start(cfg *rest.Config, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	b.admits = o.Admission
+	b.admits, s.setup = o.Admission, setupOf(b.root, o)
 	if s.dir, err = os.MkdirTemp("", "plan-"); err != nil {
 		return err
 	}
-	options := reconciletest.Options{Base: b, Rules: o.Rules, Seed: uint64(time.Now().UnixNano()),
+	options := reconciletest.Options{Base: b, Rules: o.Rules, Seed: seedOf(b.root.Host),
 		CollectAfter: 50 * time.Millisecond}
 	user := ""
 	if o.Account != "" {
@@ -124,6 +131,14 @@ func (s *Server) start(cfg *rest.Config, o Options) (err error) {
 		}
 	})
 	return s.listen()
+}
+
+// seedOf chooses the values that a fork draws: the same for each fork of a cluster, so that its reports can be
+// compared, and others than those of the cluster itself, which may be a fork as well.
+func seedOf(host string) uint64 {
+	hash := fnv.New64a()
+	hash.Write([]byte(host)) // it never fails
+	return hash.Sum64()
 }
 
 // told lets follow what a change leads to: the channel is closed when it has. Nil: nothing follows.
@@ -183,7 +198,7 @@ func (s *Server) listen() error {
 	if err != nil {
 		return err
 	}
-	if s.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+	if s.listener, err = net.Listen("tcp", loopback+":0"); err != nil {
 		return err
 	}
 	token := rand.Text()
@@ -264,7 +279,7 @@ func (s *Server) Settle(ctx context.Context, quiet time.Duration) (*Report, erro
 		}
 		report, err := s.Report()
 		if err == nil {
-			report.Settled = done
+			report.Settled, report.Setup.Quiet.Duration = done, quiet
 		}
 		return report, err
 	}
@@ -276,7 +291,8 @@ func (s *Server) Report() (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}
-	report.Made, report.ElsewhereUnknown = time.Now(), "the fork does not know whose requests it serves"
+	report.Made, report.Setup = time.Now(), s.setup
+	report.ElsewhereUnknown = "the fork does not know whose requests it serves"
 	return report, nil
 }
 

@@ -32,14 +32,18 @@ func (r *Report) WritePage(w io.Writer) error {
 	if r.Program != "" {
 		p.Title = "What " + r.Program + " would change"
 	}
-	for i, c := range r.Changes {
-		if len(p.Parts) == 0 || p.Parts[len(p.Parts)-1].Number != c.Wave {
-			p.Parts = append(p.Parts, pageWave{Number: c.Wave})
+	groups, err := grouped(r.Changes)
+	if err != nil {
+		return err
+	}
+	for i, g := range groups {
+		if len(p.Parts) == 0 || p.Parts[len(p.Parts)-1].Number != g.Wave {
+			p.Parts = append(p.Parts, pageWave{Number: g.Wave})
 		}
 		last := &p.Parts[len(p.Parts)-1]
-		one := pageChange{c, fmt.Sprint("change-", i+1)}
+		one := pageChange{g, fmt.Sprint("change-", i+1)}
 		last.Changes = append(last.Changes, one)
-		if c.Restarts != nil || c.LosesData {
+		if g.Restarts != nil || g.LosesData {
 			p.Marked = append(p.Marked, one)
 		}
 	}
@@ -61,9 +65,26 @@ type pageWave struct {
 }
 
 type pageChange struct {
-	Change
+	group
 	ID string // of its part of the page
 }
+
+// Head says what the report is of.
+func (p page) Head() []line { return p.head() }
+
+// Reasons is what is approximate.
+func (p page) Reasons() []reason { return p.reasons() }
+
+// InventedNote explains the word, if it stands anywhere.
+func (p page) InventedNote() string {
+	if p.hasInvented() {
+		return inventedNote
+	}
+	return ""
+}
+
+// Short has changes of which only the objects are named.
+func (p page) Short(all []Change) ([]group, error) { return groupedInShort(all) }
 
 // Tone is the class of the verb.
 func (c pageChange) Tone() string {

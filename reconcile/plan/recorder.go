@@ -5,9 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -17,7 +15,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -62,6 +59,7 @@ type recorder struct {
 	campaigns map[types.NamespacedName]time.Time // Leases that the program has made and may wait for, until then
 	events    int                                // Events that the program has recorded
 	made      map[string]bool                    // names of objects that the program has made
+	drawn     *inventions
 }
 
 // place is what a change is of: an object, or its status.
@@ -113,7 +111,7 @@ func newRecorder() *recorder {
 		current: make(map[place]*recorded),
 		writes:  make(map[place]*rewrites), refused: make(map[refusal]int), inexact: make(map[inexact]int),
 		campaigns: make(map[types.NamespacedName]time.Time), missing: make(map[Right]bool),
-		unserved: make(map[schema.GroupVersionResource]bool), made: make(map[string]bool)}
+		unserved: make(map[schema.GroupVersionResource]bool), made: make(map[string]bool), drawn: newInventions()}
 }
 
 var (
@@ -162,15 +160,45 @@ func (r *recorder) served(req reconciletest.Request, counts bool, serve func() (
 	*http.Response, error) {
 	r.begin(counts)
 	defer r.end(counts)
-	done := false
-	defer func() {
-		if !done {
-			r.Approximate(req, "the fork has failed to answer")
-		}
-	}()
+	defer r.failing(req)()
 	resp, err := serve()
-	done = true
+	if err == nil && req.Verb == "watch" {
+		resp.Body = &watchBody{resp.Body, r, req}
+	}
 	return resp, err
+}
+
+// failing returns a function that is to be deferred, and records that the caller panics.
+func (r *recorder) failing(req reconciletest.Request) (ended func()) {
+	return func() {
+		if panicked := recover(); panicked != nil {
+			r.failed(req)
+			panic(panicked)
+		}
+	}
+}
+
+// failed records that the fork has failed to answer a request, whatever it is for.
+func (r *recorder) failed(req reconciletest.Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	resource := req.Resource
+	if req.Path != "" {
+		resource.Resource = req.Path
+	}
+	r.inexact[inexact{resource, "the fork has failed to answer"}]++
+}
+
+// watchBody is the answer to a watch, which the server makes as it is read.
+type watchBody struct {
+	io.ReadCloser
+	recorder *recorder
+	req      reconciletest.Request
+}
+
+func (b *watchBody) Read(p []byte) (int, error) {
+	defer b.recorder.failing(b.req)()
+	return b.ReadCloser.Read(p)
 }
 
 // isNew notes a request: a program that reads what it has not read before has not settled, and one that reads the same
@@ -247,6 +275,7 @@ func (r *recorder) Wrote(w reconciletest.BaseWrite) (looked <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.newAt = time.Now()
+	r.drawn.wrote(w)
 	if w.By == worldManager {
 		return looked
 	}
@@ -275,6 +304,13 @@ func (r *recorder) Wrote(w reconciletest.BaseWrite) (looked <-chan struct{}) {
 	r.changes = append(r.changes, one)
 	r.current[at] = one
 	return looked
+}
+
+// asked notes what the program asks for.
+func (r *recorder) asked(w reconciletest.BaseWrite) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.drawn.asked(w)
 }
 
 // wroteAside notes what is no change. An elector that has found no Lease may make one that nobody holds, and wait for
@@ -411,125 +447,4 @@ func (r *recorder) isEndless() bool {
 
 func keyOf(o metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
-}
-
-// report says what has been recorded.
-func (r *recorder) report() (*Report, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	report, inexactHere := &Report{Events: r.events}, maps.Clone(r.inexact)
-	orphaned := map[place]reconciletest.Object{} // without UIDs
-	for _, one := range r.changes {
-		object := cmp.Or[reconciletest.Object](one.now, one.old)
-		at := place{resource: one.resource.GroupResource(), NamespacedName: keyOf(object)}
-		c, err := one.change(orphaned[at])
-		if err != nil {
-			return nil, err
-		}
-		switch {
-		case one.orphans:
-			orphaned[at] = one.old
-		case one.verb != "update" && one.verb != "remove": // its pods have an owner again, or go with it
-			delete(orphaned, at)
-		}
-		report.Changes = append(report.Changes, c)
-		if custom, err := one.changesCustomPods(); err != nil {
-			return nil, err
-		} else if custom {
-			const why = "its pod template is another one, and what becomes of its pods is not known"
-			inexactHere[inexact{one.resource, why}]++
-		}
-	}
-	for one, n := range r.refused {
-		report.Refused = append(report.Refused, Refusal{Verb: one.verb, Subresource: one.subresource,
-			Object: Object{one.resource.GroupVersion().String(), one.resource.Resource, one.namespace, one.name},
-			Code:   one.code, Reason: one.reason, Message: one.message, Times: n})
-	}
-	slices.SortFunc(report.Refused, func(a, b Refusal) int {
-		return cmp.Or(a.Object.compare(b.Object), cmp.Compare(a.Verb, b.Verb), cmp.Compare(a.Message, b.Message))
-	})
-	for one, n := range inexactHere {
-		report.Approximate = append(report.Approximate,
-			Approximation{one.resource.Resource, one.resource.Group, one.why, n})
-	}
-	slices.SortFunc(report.Approximate, func(a, b Approximation) int {
-		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Why, b.Why))
-	})
-	for at, w := range r.writes {
-		if max(w.n, w.changes) < loopAfter {
-			continue
-		}
-		loop, err := w.loop(at)
-		if err != nil {
-			return nil, err
-		}
-		report.HotLoops = append(report.HotLoops, loop)
-	}
-	slices.SortFunc(report.HotLoops, func(a, b HotLoop) int { return a.Object.compare(b.Object) })
-	report.Missing = slices.SortedFunc(maps.Keys(r.missing), Right.compare)
-	for resource := range r.unserved {
-		report.Unserved = append(report.Unserved, resource.Resource+"."+resource.Version+"."+resource.Group)
-	}
-	slices.Sort(report.Unserved)
-	return report, nil
-}
-
-// change says what a recorded change is. orphaned is an object of its name that was deleted before and has left its
-// dependents; nil: there is none.
-func (one *recorded) change(orphaned reconciletest.Object) (Change, error) {
-	last := cmp.Or[reconciletest.Object](one.now, one.old)
-	c := Change{Wave: one.wave, Verb: one.verb, Object: objectOf(one.resource, last), By: one.by, Writes: one.writes}
-	if one.status {
-		c.Subresource = "status"
-	}
-	var err error
-	if one.verb == "create" || one.verb == "update" {
-		if c.Fields, err = changed(one.old, one.now); err != nil {
-			return c, err
-		}
-	}
-	if one.verb == "update" && one.apart { // in between others may have written the other part
-		c.Fields = slices.DeleteFunc(c.Fields, func(f Field) bool { return isStatus(f.Path) != one.status })
-	}
-	if one.verb == "delete" || one.verb == "remove" {
-		c.LosesData = losesData(one.resource.GroupResource())
-		if one.now != nil {
-			c.Waits = one.now.GetFinalizers()
-		}
-	}
-	c.LosesData = c.LosesData || scalesDataAway(one)
-	before := one.old
-	if one.verb == "create" && adopts(one.now, orphaned) {
-		before = orphaned
-	}
-	c.Restarts, err = restarts(one, before)
-	return c, err
-}
-
-// changesCustomPods reports whether the change is one of a pod template in a custom resource.
-func (one *recorded) changesCustomPods() (bool, error) {
-	if _, custom := one.old.(*unstructured.Unstructured); !custom || one.verb != "update" || one.status {
-		return false, nil
-	}
-	was, err1 := treeOf(one.old)
-	is, err2 := treeOf(one.now)
-	return changesPods(was["spec"], is["spec"]), errors.Join(err1, err2) // the object itself is no template
-}
-
-func isStatus(path string) bool { return path == "status" || strings.HasPrefix(path, "status.") }
-
-func objectOf(r schema.GroupVersionResource, o reconciletest.Object) Object {
-	kind := cmp.Or(o.GetObjectKind().GroupVersionKind().Kind, r.Resource)
-	return Object{r.GroupVersion().String(), kind, o.GetNamespace(), o.GetName()}
-}
-
-// loop says what a hot loop is.
-func (w *rewrites) loop(at place) (HotLoop, error) {
-	loop := HotLoop{Object: Object{w.resource.GroupVersion().String(), at.resource.Resource, at.Namespace, at.Name},
-		Writes: max(w.n, w.changes), Changes: w.changes, Seconds: w.last.Sub(w.first).Seconds()}
-	fields, err := changed(w.was, w.is)
-	for _, f := range fields {
-		loop.Fields = append(loop.Fields, f.Path)
-	}
-	return loop, err
 }

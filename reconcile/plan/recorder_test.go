@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,6 +18,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
@@ -226,4 +229,153 @@ func TestARequestThatTheForkFailsToAnswerEnds(t *testing.T) {
 		require.Equal(t, []Approximation{{Resource: "pods", Why: "the fork has failed to answer", Times: 1}},
 			report.Approximate)
 	})
+}
+
+// TestAWatchThatPanicsIsInTheReport, and so is a request about what is no change.
+func TestAWatchThatPanicsIsInTheReport(t *testing.T) {
+	r := newRecorder()
+	of := func(group, resource string) reconciletest.Request {
+		return reconciletest.Request{Verb: "get", Resource: schema.GroupVersionResource{Group: group, Version: "v1",
+			Resource: resource}}
+	}
+	watching := of("", "pods")
+	watching.Verb = "watch"
+	resp, err := r.observe(watching)(t.Context(), func() (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusOK, Body: broken{}}, nil
+	})
+	require.NoError(t, err)
+	require.PanicsWithValue(t, "no", func() { _, _ = resp.Body.Read(nil) })
+	for _, req := range []reconciletest.Request{of("coordination.k8s.io", "leases"), of("", "events"),
+		{Verb: "get", Path: "/apis"}} {
+		require.PanicsWithValue(t, "never", func() {
+			_, _ = r.observe(req)(t.Context(), func() (*http.Response, error) { panic("never") })
+		})
+	}
+	report, err := r.report()
+	require.NoError(t, err)
+	var resources []string
+	for _, a := range report.Approximate {
+		require.Equal(t, "the fork has failed to answer", a.Why)
+		resources = append(resources, a.resource())
+	}
+	require.Equal(t, []string{"/apis", "events", "pods", "leases.coordination.k8s.io"}, resources)
+}
+
+// broken is the answer to a watch that the server fails to go on with.
+type broken struct{}
+
+func (broken) Read([]byte) (int, error) { panic("no") }
+func (broken) Close() error             { return nil }
+
+// TestChangesComeInOneOrder has the same writes in two orders, as a program with several workers makes them.
+func TestChangesComeInOneOrder(t *testing.T) {
+	var writes []reconciletest.BaseWrite
+	object := func(uid types.UID, namespace, name, generateName string, version string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{UID: uid, Namespace: namespace, Name: name,
+			GenerateName: generateName, ResourceVersion: version}, Data: map[string]string{"v": version}}
+	}
+	resource := corev1.SchemeGroupVersion.WithResource("configmaps")
+	add := func(old, now *corev1.ConfigMap, subresource string) {
+		w := reconciletest.BaseWrite{Request: reconciletest.Request{Resource: resource, Subresource: subresource}}
+		for to, o := range map[*reconciletest.Object]*corev1.ConfigMap{&w.Old: old, &w.New: now} {
+			if o != nil {
+				o.Kind = "ConfigMap"
+				*to, w.Name, w.Namespace = o, o.Name, o.Namespace
+			}
+		}
+		writes = append(writes, w)
+	}
+	add(object("1", "b", "a", "", "1"), object("1", "b", "a", "", "2"), "")
+	add(object("1", "b", "a", "", "2"), object("1", "b", "a", "", "3"), "status")
+	add(object("2", "a", "z", "", "1"), object("2", "a", "z", "", "2"), "")
+	add(nil, object("3", "a", "y-abcde", "y-", "2"), "")
+	add(nil, object("4", "a", "y-fghij", "y-", "1"), "")
+	say := func(all []reconciletest.BaseWrite) (lines []string) {
+		r := newRecorder()
+		for _, w := range all {
+			r.Wrote(w)
+		}
+		report, err := r.report()
+		require.NoError(t, err)
+		for _, c := range report.Changes {
+			lines = append(lines, fmt.Sprintf("%s %s %s/%s %v", c.Verb, c.Subresource, c.Object.Namespace,
+				c.stableName(), c.Fields[0].New))
+		}
+		return lines
+	}
+	want := []string{"create  a/y-* 1", "create  a/y-* 2", "update  a/z 2", "update  b/a 2", "update status b/a 3"}
+	require.Equal(t, want, say(writes))
+	slices.Reverse(writes)
+	require.Equal(t, want, say(writes))
+
+	writes = nil // what happens to one name comes in its own order
+	add(object("1", "a", "a", "", "1"), nil, "")
+	add(nil, object("2", "a", "a", "", "1"), "")
+	add(object("2", "a", "a", "", "1"), nil, "")
+	r := newRecorder()
+	for _, w := range writes {
+		r.Wrote(w)
+	}
+	report, err := r.report()
+	require.NoError(t, err)
+	var verbs []string
+	for _, c := range report.Changes {
+		verbs = append(verbs, c.Verb)
+	}
+	require.Equal(t, []string{"delete", "create", "delete"}, verbs)
+}
+
+// TestWhatTheForkDrawsIsMarked has a Service and a pod whose address, name and UID the program writes elsewhere too,
+// and a Service for which it has chosen an address.
+func TestWhatTheForkDrawsIsMarked(t *testing.T) {
+	r := newRecorder()
+	write := func(by, resource string, old, now reconciletest.Object) {
+		w := reconciletest.BaseWrite{By: by, Old: old, New: now,
+			Request: reconciletest.Request{Resource: corev1.SchemeGroupVersion.WithResource(resource)}}
+		w.Name = now.GetName()
+		r.Wrote(w)
+	}
+	service := func(uid types.UID, ip string, port int32) *corev1.Service {
+		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{UID: uid, Name: "s" + string(uid)}}
+		s.Spec.ClusterIP, s.Spec.ClusterIPs = ip, []string{ip}
+		s.Spec.Ports = []corev1.ServicePort{{Name: "a", Port: 80, NodePort: port}}
+		return s
+	}
+	r.asked(reconciletest.BaseWrite{New: service("1", "", 0)})
+	write("", "services", nil, service("1", "10.96.0.1", 30001))
+	r.asked(reconciletest.BaseWrite{New: service("2", "10.96.0.2", 30002)})
+	write("", "services", nil, service("2", "10.96.0.2", 30002))
+	// The program reads what was drawn, and sends it.
+	r.asked(reconciletest.BaseWrite{New: service("1", "10.96.0.1", 30001)})
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "7d3c", Name: "web-x7x8k", GenerateName: "web-"}}
+	write(worldManager, "pods", nil, pod)
+	running := pod.DeepCopy()
+	running.Status.PodIP = "192.0.2.7"
+	write(worldManager, "pods", pod, running)
+	labelled := running.DeepCopy()
+	labelled.Labels = map[string]string{"a": "b"}
+	write("", "pods", running, labelled)
+	write("", "configmaps", nil, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{UID: "3", Name: "c"},
+		Data: map[string]string{"ip": "https://10.96.0.1:443", "other": "10.96.0.11", "pod": "192.0.2.7", "uid": "7d3c",
+			"host": "web-x7x8k.web.svc", "chosen": "10.96.0.2", "named": "web-x7x8"}})
+	report, err := r.report()
+	require.NoError(t, err)
+	var drawn []string
+	for _, c := range report.Changes {
+		require.Equal(t, c.Object.Name == "web-x7x8k", c.NameInvented)
+		for _, f := range c.Fields {
+			if f.Invented {
+				drawn = append(drawn, c.Object.Name+" "+f.Path)
+			}
+		}
+	}
+	require.Equal(t, []string{"c data[host]", "c data[ip]", "c data[pod]", "c data[uid]", "s1 spec.clusterIP",
+		"s1 spec.clusterIPs", "s1 spec.ports[a].nodePort"}, drawn)
+	var b strings.Builder
+	require.NoError(t, report.WriteText(&b))
+	require.Contains(t, b.String(), "spec.clusterIP: \"10.96.0.1\" (invented)\n")
+	require.Contains(t, b.String(), "web-x7x8k (name invented)\n")
+	require.Contains(t, b.String(), inventedNote)
+	require.Equal(t, []string{"EndpointSlices of new services (2)"}, report.Unlisted)
+	require.Contains(t, b.String(), "what the controllers of the cluster make\n  EndpointSlices of new services (2)")
 }

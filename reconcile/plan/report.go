@@ -17,10 +17,16 @@ type Report struct {
 	Program string `json:"program,omitempty"`
 	// Made is when the report was made.
 	Made time.Time `json:"made,omitzero"`
+	// Setup is the cluster that the report is of, and the options that have shaped it.
+	Setup Setup `json:"setup,omitzero"`
 	// Settled: the program had stopped to change anything when the report was made. If not, more may follow.
 	Settled bool `json:"settled"`
-	// Changes are what the program has changed, and what the garbage collector has deleted after it, in order.
+	// Changes are what the program has changed, and what the garbage collector has deleted after it: by waves, and in
+	// each in the order of kinds, namespaces and names.
 	Changes []Change `json:"changes"`
+	// Unlisted is what the controllers of a cluster make of new objects, such as the EndpointSlices of Services. It is
+	// not among the changes.
+	Unlisted []string `json:"unlisted,omitempty"`
 	// Refused are the requests that were refused, other than by conflicts and for objects that do not exist.
 	Refused []Refusal `json:"refused,omitempty"`
 	// HotLoops are objects that the program has written again and again.
@@ -46,7 +52,9 @@ type Report struct {
 	// Anyway are the changes that the other report has as well, and NoLonger those that it alone has.
 	Anyway   []Change `json:"anyway,omitempty"`
 	NoLonger []Change `json:"noLonger,omitempty"`
-	// OtherDoubt is the other report's Doubt: if it does not have all, what it lacks seems to be new here.
+	// OtherSetup is the other report's Setup. OtherDoubt is its Doubt, or says that it is of another cluster or has
+	// other options: what it lacks for that seems to be new here.
+	OtherSetup *Setup `json:"otherSetup,omitempty"`
 	OtherDoubt string `json:"otherDoubt,omitempty"`
 }
 
@@ -57,6 +65,8 @@ type Change struct {
 	// Verb is create, update, delete or, for an object that was deleted before and has waited for finalizers, remove.
 	Verb   string `json:"verb"`
 	Object Object `json:"object"`
+	// NameInvented: the fork has generated the name, and the cluster will generate another one.
+	NameInvented bool `json:"nameInvented,omitempty"`
 	// Subresource is status or empty.
 	Subresource string `json:"subresource,omitempty"`
 	// By is the field manager, or the garbage collector of the fork.
@@ -157,6 +167,10 @@ func (r Right) compare(other Right) int {
 func (r *Report) Without(other *Report) (*Report, error) {
 	rest := *r
 	rest.Changes, rest.Anyway, rest.NoLonger, rest.OtherDoubt = nil, nil, nil, other.Doubt()
+	rest.OtherSetup = &other.Setup
+	if rest.OtherDoubt == "" && !r.Setup.comparable(other.Setup) {
+		rest.OtherDoubt = "it is of another cluster, or has other options"
+	}
 	ours, err := identities(r.Changes)
 	if err != nil {
 		return nil, err
@@ -200,7 +214,7 @@ func identities(all []Change) (found identified, err error) {
 				generated[c.Object] = fmt.Sprint(f.New, "*")
 			}
 		}
-		c.Object.Name = cmp.Or(generated[c.Object], c.Object.Name)
+		c.Object.Name = cmp.Or(generated[c.Object], c.stableName())
 		is, err := c.identity()
 		if err != nil {
 			return nil, err
@@ -210,9 +224,18 @@ func identities(all []Change) (found identified, err error) {
 	return found, nil
 }
 
-// identity leaves out what the fork has drawn at random, but for names, and times.
+// stableName is the name of the object, without an end that the fork has drawn.
+func (c Change) stableName() string {
+	if name := c.Object.Name; c.NameInvented && len(name) > drawnLength {
+		return name[:len(name)-drawnLength] + "*"
+	}
+	return c.Object.Name
+}
+
+// identity leaves out what the fork has drawn, and times.
 func (c Change) identity() (string, error) {
-	c.Wave, c.By, c.Writes = 0, "", 0
+	c.Wave, c.By, c.Writes, c.Object.Name, c.NameInvented = 0, "", 0, c.stableName(), false
+	c.Fields = withoutInvented(c.Fields)
 	c.Fields = slices.DeleteFunc(slices.Clone(c.Fields), func(f Field) bool {
 		return strings.HasPrefix(f.Path, "spec.clusterIP") ||
 			strings.HasPrefix(f.Path, "metadata.ownerReferences") && strings.HasSuffix(f.Path, ".uid")

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"testing"
 	"time"
 
@@ -104,4 +105,89 @@ func TestAWorkloadTakesOverWhatItsSelectorMatches(t *testing.T) {
 	require.Empty(t, restarts(leave, made(deployment("other", "web:2"), "2")), "other pods")
 	require.Equal(t, []int{2}, restarts(leave, next, reconciletest.BaseWrite{Old: next.New},
 		made(deployment("web", "web:3"), "3")), "the pods have gone with the second one")
+}
+
+// TestPodsThatAreLeftAreCountedOnce has workloads that are deleted without their pods, in the orders in which their
+// pods are taken over, or are not.
+func TestPodsThatAreLeftAreCountedOnce(t *testing.T) {
+	labels := map[string]string{"app": "web"}
+	meta := func(name string, uid types.UID, finalizers ...string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: "default", Name: name, UID: uid, Finalizers: finalizers}
+	}
+	deployment := func(name string, uid types.UID, image string, pods int32) *appsv1.Deployment {
+		d := &appsv1.Deployment{ObjectMeta: meta(name, uid), Status: appsv1.DeploymentStatus{Replicas: pods}}
+		d.Spec.Selector, d.Spec.Template.Labels = &metav1.LabelSelector{MatchLabels: labels}, labels
+		d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "web", Image: image}}
+		return d
+	}
+	set := func(name string, uid types.UID, image string, pods int32) *appsv1.StatefulSet {
+		d := deployment(name, uid, image, pods)
+		return &appsv1.StatefulSet{ObjectMeta: d.ObjectMeta, Status: appsv1.StatefulSetStatus{Replicas: pods},
+			Spec: appsv1.StatefulSetSpec{Replicas: new(int32(3)), Selector: d.Spec.Selector, Template: d.Spec.Template}}
+	}
+	other := func(d *appsv1.Deployment) *appsv1.Deployment {
+		d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "other"}}
+		return d
+	}
+	leaves := func(o reconciletest.Object) reconciletest.BaseWrite {
+		going := withPods(o, podsIn(o))
+		going.SetFinalizers([]string{metav1.FinalizerOrphanDependents})
+		going.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
+		return reconciletest.BaseWrite{Old: o, New: going}
+	}
+	makes := func(o reconciletest.Object) reconciletest.BaseWrite { return reconciletest.BaseWrite{New: o} }
+	updates := func(old, now reconciletest.Object) reconciletest.BaseWrite {
+		return reconciletest.BaseWrite{Old: old, New: now}
+	}
+	ends := func(o reconciletest.Object) reconciletest.BaseWrite { return reconciletest.BaseWrite{Old: o} }
+	pod := func(name string, uid types.UID) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: meta(name, uid)}
+		p.Labels = labels
+		return p
+	}
+	var pause reconciletest.BaseWrite
+	type writes = []reconciletest.BaseWrite
+	for name, test := range map[string]struct {
+		writes writes
+		want   int
+	}{
+		"made anew as it was, and changed then": {writes{leaves(deployment("web", "1", "a", 3)),
+			makes(deployment("web", "2", "a", 0)), pause, updates(deployment("web", "2", "a", 0),
+				deployment("web", "2", "b", 0))}, 3},
+		"left twice": {writes{leaves(deployment("web", "1", "a", 3)), makes(deployment("web", "2", "a", 0)),
+			leaves(deployment("web", "2", "a", 0)), makes(deployment("web", "3", "b", 0))}, 3},
+		"its pods are deleted before": {writes{leaves(deployment("web", "1", "a", 3)), ends(pod("web-a", "p1")),
+			ends(pod("web-b", "p2")), makes(deployment("web", "2", "b", 0))}, 2 + 1},
+		"one that does not take them over comes first": {writes{leaves(deployment("web", "1", "a", 3)),
+			makes(other(deployment("web", "2", "b", 0))), ends(other(deployment("web", "2", "b", 0))),
+			makes(deployment("web", "3", "b", 0))}, 3},
+		"under another name": {writes{leaves(deployment("web", "1", "a", 3)),
+			makes(deployment("next", "2", "b", 0))}, 3},
+		"the pods of a set, by their names": {writes{leaves(set("db", "1", "a", 3)), ends(pod("web-0", "p1")),
+			ends(pod("db-0", "p2")), makes(set("next", "2", "b", 0)), makes(set("db", "3", "b", 0))}, 2 + 2},
+		"counted by a controller": {writes{leaves(deployment("web", "1", "a", 3)),
+			makes(deployment("web", "2", "a", 0)), pause,
+			updates(deployment("web", "2", "a", 1), deployment("web", "2", "b", 1))}, 1},
+	} {
+		r := newRecorder()
+		for _, w := range test.writes {
+			if w.Old == nil && w.New == nil { // the next write is another wave's
+				r.waited = true
+				continue
+			}
+			resource, o := "deployments", cmp.Or[reconciletest.Object](w.New, w.Old)
+			switch o.(type) {
+			case *appsv1.StatefulSet:
+				resource = "statefulsets"
+			case *corev1.Pod:
+				resource = "pods"
+			}
+			w.Request.Resource = appsv1.SchemeGroupVersion.WithResource(resource)
+			w.Name, w.Namespace = o.GetName(), "default"
+			r.Wrote(w)
+		}
+		report, err := r.report()
+		require.NoError(t, err)
+		require.Equal(t, test.want, report.Pods(), name)
+	}
 }

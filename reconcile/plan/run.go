@@ -62,9 +62,9 @@ func Run(ctx context.Context, base *rest.Config, run Func, o RunOptions) (report
 
 // settle waits for a program that runs as long as running does, and returns the report once stop has ended it.
 func settle(ctx, running context.Context, fork *Server, o RunOptions, stop func() error) (*Report, error) {
-	limited, cancel := context.WithTimeout(ctx, cmp.Or(o.Timeout, 5*time.Minute))
+	quiet, timeout := cmp.Or(o.Quiet, 10*time.Second), cmp.Or(o.Timeout, 5*time.Minute)
+	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	quiet := cmp.Or(o.Quiet, 10*time.Second)
 	whileItRuns, cancel2 := context.WithCancel(limited)
 	defer cancel2()
 	defer context.AfterFunc(running, cancel2)()
@@ -73,6 +73,9 @@ func settle(ctx, running context.Context, fork *Server, o RunOptions, stop func(
 	failed := stop()
 	if ended && err == nil { // only the garbage collector may have more to do
 		report, err = fork.Settle(limited, min(quiet, time.Second))
+	}
+	if report != nil {
+		report.Setup.Quiet.Duration, report.Setup.Timeout.Duration = quiet, timeout
 	}
 	switch {
 	case ended && failed != nil:

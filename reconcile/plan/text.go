@@ -1,11 +1,13 @@
 package plan
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -15,6 +17,7 @@ import (
 const (
 	longestValue = 100 // characters of a value in text
 	mostFields   = 20  // of a new object in text
+	namesInLine  = 5   // of a group
 )
 
 // Write writes the report as text, markdown, html or json. Text is in colours if w is a terminal, unless NO_COLOR is
@@ -82,6 +85,7 @@ func (l line) String() string {
 // style is how the parts of a report are set.
 type style interface {
 	line(l line) string
+	head(l line) string // above all else
 	title(s string) string
 	item(l line) string
 	detail(l line) string
@@ -106,6 +110,7 @@ func (t text) line(l line) string {
 	return b.String()
 }
 
+func (t text) head(l line) string    { return t.line(l) + "\n" }
 func (t text) title(s string) string { return "\n" + t.line(line{{strong, s}}) + "\n" }
 func (t text) item(l line) string    { return "  " + t.line(l) + "\n" }
 func (t text) detail(l line) string  { return "      " + t.line(l) + "\n" }
@@ -116,6 +121,7 @@ func (text) end() string             { return "" }
 type markdown struct{}
 
 func (markdown) line(l line) string    { return escaped(printable(l.String())) }
+func (m markdown) head(l line) string  { return m.line(l) + "\n\n" }
 func (markdown) title(s string) string { return "\n### " + s + "\n\n" }
 func (m markdown) item(l line) string  { return "- " + m.line(l) + "\n" }
 func (markdown) detail(l line) string  { return "      " + printable(l.String()) + "\n" }
@@ -149,15 +155,14 @@ func escaped(s string) string {
 
 func (r *Report) write(w io.Writer, s style) error {
 	var b strings.Builder
-	b.WriteString(s.line(r.summary()) + "\n")
-	wave := 0
-	for _, c := range r.Changes {
-		if c.Wave != wave {
-			wave = c.Wave
-			b.WriteString(s.title(fmt.Sprintf("Wave %d", wave)))
-		}
-		c.write(&b, s)
+	for _, l := range r.head() {
+		b.WriteString(s.head(l))
 	}
+	b.WriteString(s.line(r.summary()) + "\n")
+	if err := r.writeChanges(&b, s); err != nil {
+		return err
+	}
+	list(&b, s, "Not in the list: what the controllers of the cluster make", r.Unlisted, said)
 	list(&b, s, "Refused", r.Refused, Refusal.line)
 	list(&b, s, "Hot loops", r.HotLoops, HotLoop.line)
 	list(&b, s, "The cluster does not have", r.Unserved, said)
@@ -167,11 +172,53 @@ func (r *Report) write(w io.Writer, s style) error {
 		list(&b, s, "Whether the program was connected to something else", []string{"nobody has looked: " +
 			r.ElsewhereUnknown}, said)
 	}
-	list(&b, s, "Approximate: the cluster may do otherwise", r.Approximate, Approximation.line)
-	list(&b, s, "Anyway: the other report has these changes as well", r.Anyway, Change.line)
-	list(&b, s, "No longer: the other report alone has these changes", r.NoLonger, Change.line)
+	list(&b, s, "Approximate: the cluster may do otherwise", r.reasons(), reason.line)
+	for _, part := range []struct {
+		title   string
+		changes []Change
+	}{
+		{"Anyway: the other report has these changes as well", r.Anyway},
+		{"No longer: the other report alone has these changes", r.NoLonger},
+	} {
+		groups, err := groupedInShort(part.changes)
+		if err != nil {
+			return err
+		}
+		list(&b, s, part.title, groups, group.short)
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+func (r *Report) writeChanges(b *strings.Builder, s style) error {
+	groups, err := grouped(r.Changes)
+	if err != nil {
+		return err
+	}
+	wave := 0
+	for _, g := range groups {
+		if g.Wave != wave {
+			wave = g.Wave
+			b.WriteString(s.title(fmt.Sprintf("Wave %d", wave)))
+		}
+		g.write(b, s)
+	}
+	if r.hasInvented() {
+		b.WriteString("\n" + s.line(line{{faint, inventedNote}}) + "\n")
+	}
+	return nil
+}
+
+// head says what the report is of.
+func (r *Report) head() (lines []line) {
+	if r.Setup.Server != "" {
+		lines = append(lines, line{{strong, cmp.Or(r.Program, "a program")}, {plain, " on a fork of " +
+			r.Setup.String()}})
+	}
+	if r.OtherSetup != nil && r.OtherSetup.Server != "" {
+		lines = append(lines, line{{faint, "compared with a report of " + r.OtherSetup.String()}})
+	}
+	return lines
 }
 
 // list writes a part of the report, if there is one.
@@ -242,9 +289,9 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-func (c Change) write(b *strings.Builder, s style) {
-	b.WriteString(s.item(c.line()))
-	details := c.details()
+func (g group) write(b *strings.Builder, s style) {
+	b.WriteString(s.item(g.line()))
+	details := g.details()
 	if len(details) == 0 {
 		return
 	}
@@ -255,20 +302,23 @@ func (c Change) write(b *strings.Builder, s style) {
 	b.WriteString(s.end())
 }
 
-// line names a change.
-func (c Change) line() line {
-	l := line{{c.tone(), c.Verb}, {plain, " "}}
-	if c.Subresource != "" {
-		l = l.add(plain, c.Subresource+" of ")
+// line names the changes of a group.
+func (g group) line() line {
+	l := line{{g.tone(), g.Verb}, {plain, " "}}
+	if g.Subresource != "" {
+		l = l.add(plain, g.Subresource+" of ")
 	}
-	l = l.add(strong, c.Object.String())
-	if c.By != "" {
-		l = l.add(faint, " ("+c.By+")")
+	l = l.add(strong, g.Title())
+	if g.By != "" {
+		l = l.add(faint, " ("+g.By+")")
 	}
-	if c.Writes > 1 {
-		l = l.add(faint, fmt.Sprintf(", %d writes", c.Writes))
+	if g.Writes > 1 {
+		l = l.add(faint, fmt.Sprintf(", %d writes", g.Writes))
+		if len(g.Objects) > 1 {
+			l = l.add(faint, " each")
+		}
 	}
-	if c.LosesData {
+	if g.LosesData {
 		l = l.add(plain, "  ").add(bad, "DATA IS LOST")
 	}
 	return l
@@ -282,6 +332,24 @@ func (c Change) tone() tone {
 		return edited
 	}
 	return bad
+}
+
+// short is a group on one line.
+func (g group) short() line {
+	l := g.line()
+	if names := g.Names(); len(names) > 0 {
+		l = l.add(plain, ": "+strings.Join(names, ", "))
+	}
+	return l
+}
+
+// details are the lines below a group.
+func (g group) details() (lines []line) {
+	lines = g.Change.details()
+	for names := range slices.Chunk(g.Names(), namesInLine) {
+		lines = append(lines, line{{faint, strings.Join(names, ", ")}})
+	}
+	return lines
 }
 
 // details are the lines below a change.
@@ -324,6 +392,13 @@ func (r Restarts) line() line {
 
 func (f Field) line(created bool) line {
 	l := said(f.Path + ": ")
+	if f.Invented {
+		if f.New == nil && f.Old == nil { // those of several objects
+			return l.add(faint, invented)
+		}
+		f.Invented = false
+		return append(l[:0], f.line(created)...).add(faint, " "+invented)
+	}
 	switch {
 	case f.Hidden:
 		return l.add(faint, "(not shown)")
@@ -377,12 +452,8 @@ func (h HotLoop) line() line {
 	return l
 }
 
-func (a Approximation) line() line {
-	name := a.Resource
-	if a.Group != "" {
-		name += "." + a.Group
-	}
-	return line{{plain, name + ": " + a.Why}, {faint, times(a.Times)}}
+func (r reason) line() line {
+	return line{{plain, strings.Join(r.Resources, ", ") + ": " + r.Why}, {faint, times(r.Times)}}
 }
 
 func (r Right) line() line {

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -14,7 +16,10 @@ import (
 // sample is a report in which there is something of each kind.
 func sample() *Report {
 	object := func(kind, name string) Object { return Object{"v1", kind, "default", name} }
-	return &Report{Settled: true, Program: "operator",
+	setup := Setup{Server: "https://10.0.0.9:6443", Context: "prod", World: "healthy", Admission: true,
+		Account: "default/operator", Rules: true, Isolated: true}
+	setup.Quiet.Duration, setup.Timeout.Duration = 10*time.Second, time.Minute
+	return &Report{Settled: true, Program: "operator", Setup: setup,
 		Changes: []Change{
 			{Wave: 1, Verb: "update", Object: object("Deployment", "web"), By: "operator", Writes: 2,
 				Fields: []Field{{Path: "spec.image", Old: "web:1", New: "web:2"},
@@ -37,12 +42,16 @@ func sample() *Report {
 		Elsewhere:   []string{"10.0.0.1:443"}, ElsewhereUnknown: "it is a function",
 		Anyway:     []Change{{Wave: 1, Verb: "create", Object: object("ConfigMap", "anyway")}},
 		NoLonger:   []Change{{Wave: 1, Verb: "delete", Object: object("Pod", "spared"), Restarts: &Restarts{Pods: 1}}},
+		OtherSetup: &Setup{Server: "https://10.0.0.8:6443", World: "still"},
 		OtherDoubt: "the program had not settled",
 	}
 }
 
 // parts are what each format has of the sample.
-var parts = []string{"4 changes in 2 waves", "2 pods restarted", "1 deletion of data", "1 refused request",
+var parts = []string{"operator on a fork of https://10.0.0.9:6443, context prod; healthy world; admission by dry " +
+	"runs; rights of default/operator; rules in CEL; isolated; done after 10s of quiet; ended after 1m0s",
+	"compared with a report of https://10.0.0.8:6443; still world",
+	"4 changes in 2 waves", "2 pods restarted", "1 deletion of data", "1 refused request",
 	"1 hot loop", "Wave 2", "web:1", "web:2", "spec.more", "StatefulSet default/db",
 	"when they are deleted (OnDelete)", "not shown", "pvc-protection", "configmaps default/a", "403 Forbidden",
 	"it may not", "status.at", "crons.example.com", "its schema is unknown", "list nodes", "routes.v1.example.com",
@@ -156,10 +165,68 @@ func TestAComparisonSaysWhatComesAnyway(t *testing.T) {
 	require.Empty(t, next.Anyway, "the report itself stays")
 }
 
+// TestReportsOfOtherClustersDoNotCompare, nor do those with other options, but for how long the programs could run.
+func TestReportsOfOtherClustersDoNotCompare(t *testing.T) {
+	now := &Report{Settled: true, Setup: sample().Setup}
+	for what, change := range map[string]func(s *Setup){
+		"":        func(s *Setup) { s.Quiet.Duration, s.Timeout.Duration = time.Second, time.Hour },
+		"cluster": func(s *Setup) { s.Server = "https://10.0.0.8:6443" },
+		"options": func(s *Setup) { s.World = "still" },
+	} {
+		other := *now
+		change(&other.Setup)
+		diff, err := now.Without(&other)
+		require.NoError(t, err)
+		require.Equal(t, other.Setup, *diff.OtherSetup)
+		require.Equal(t, what != "", diff.OtherDoubt == "it is of another cluster, or has other options", what)
+	}
+}
+
+func TestTheAddressOfAClusterIsShownWithoutAPassword(t *testing.T) {
+	at, err := url.Parse("https://admin:hunter2@10.0.0.9:6443/")
+	require.NoError(t, err)
+	require.Equal(t, "https://admin:xxxxx@10.0.0.9:6443", setupOf(at, Options{}).Server)
+}
+
 func TestTheExitStatusOfAReport(t *testing.T) {
 	require.Equal(t, 0, (&Report{Settled: true}).ExitStatus())
 	require.Equal(t, 1, (&Report{}).ExitStatus())
 	require.Equal(t, 1, (&Report{Settled: true, Elsewhere: []string{"10.0.0.1:443"}}).ExitStatus())
 	require.Equal(t, 2, sample().ExitStatus())
 	require.Equal(t, 2, (&Report{Settled: true, NoLonger: []Change{{}}}).ExitStatus())
+}
+
+// TestWhatIsTheSameIsSaidOnce has the same change of many objects, and the same reason for several resources.
+func TestWhatIsTheSameIsSaidOnce(t *testing.T) {
+	r := &Report{Settled: true}
+	for i := range 40 {
+		r.Changes = append(r.Changes, Change{Wave: 1, Verb: "update", Object: Object{"apps/v1", "Deployment", "default",
+			fmt.Sprint("web-", i)}, Writes: 1, Fields: []Field{{Path: "spec.image", Old: "web:1", New: "web:2"}},
+			Restarts: &Restarts{Pods: 1 + i%2, Why: []string{"spec.image"}}})
+	}
+	for i := range 2 {
+		r.Changes = append(r.Changes, Change{Wave: 2, Verb: "create", Object: Object{"v1", "Service", "default",
+			fmt.Sprint("web-", i)}, Fields: []Field{{Path: "spec.clusterIP", New: fmt.Sprint("10.0.0.", i),
+			Invented: true}}})
+	}
+	r.NoLonger = r.Changes[:40]
+	for _, resource := range []string{"deployments", "replicasets"} {
+		r.Approximate = append(r.Approximate, Approximation{resource, "apps", "it is healthy", 20})
+	}
+	for _, format := range []string{"text", "markdown", "html"} {
+		var b strings.Builder
+		require.NoError(t, r.Write(&b, format))
+		for part, times := range map[string]int{"Deployment, 40 objects": 2, "web:2": 1, "default/web-39": 2,
+			"deployments.apps, replicasets.apps": 1, "it is healthy": 1} {
+			if format == "html" && part == "Deployment, 40 objects" {
+				times++ // in the table of what ends pods
+			}
+			require.Equal(t, times, strings.Count(strings.ReplaceAll(b.String(), `\`, ""), part), "%s %s", format, part)
+		}
+		require.Regexp(t, `(?i)restarts 60 pods`, b.String())
+		require.NotContains(t, b.String(), "10.0.0.")
+		require.Contains(t, b.String(), "42 changes in 2 waves, 60 pods restarted or ended")
+	}
+	require.Equal(t, 1, r.Changes[0].Restarts.Pods, "the report itself stays")
+	require.Equal(t, "10.0.0.0", r.Changes[40].Fields[0].New)
 }

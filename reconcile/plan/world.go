@@ -32,6 +32,13 @@ const (
 	Healthy
 )
 
+func (w World) String() string {
+	if w == Healthy {
+		return "healthy"
+	}
+	return "still"
+}
+
 // worldManager is who a healthy world writes as. What it writes is no change of the program's.
 const worldManager = "plan-healthy-world"
 
@@ -39,8 +46,10 @@ const worldManager = "plan-healthy-world"
 type world struct {
 	client kubernetes.Interface // past the recorder
 
-	mu  sync.Mutex // one write is carried out after the other
-	ips int        // guarded by mu: of pods
+	mu sync.Mutex // one write is carried out after the other
+	// Guarded by mu.
+	ips       int   // of pods
+	revisions *bool // the cluster has ControllerRevisions; nil: not known yet
 }
 
 func newWorld(fork *rest.Config) (*world, error) {

@@ -54,12 +54,19 @@ func takesOver(owner, o reconciletest.Object) bool {
 		o.GetDeletionTimestamp() != nil {
 		return false
 	}
-	name := o.GetName()
-	if _, ok := owner.(*appsv1.StatefulSet); ok && name[:max(0, strings.LastIndexByte(name, '-'))] != owner.GetName() {
+	if !named(owner, o) {
 		return false
 	}
 	o.SetOwnerReferences(append(o.GetOwnerReferences(), *metav1.NewControllerRef(owner, kindOf(owner))))
 	return true
+}
+
+// named reports whether a pod has a name that its workload gives, where that matters: a StatefulSet knows its pods by
+// their names.
+func named(owner, pod reconciletest.Object) bool {
+	name := pod.GetName()
+	_, ok := owner.(*appsv1.StatefulSet)
+	return !ok || name[:max(0, strings.LastIndexByte(name, '-'))] == owner.GetName()
 }
 
 // kindOf is the kind of a workload, which clients leave out.

@@ -7,6 +7,8 @@
 //	plan diff now.json next.json  what the second of two reports has that the first has not, and what both have
 //	plan rights                   the ClusterRole that is enough for any plan; with -admission also that for dry runs
 //
+// A program of the name diff or rights needs -- before it.
+//
 // The program is led to the fork by KUBECONFIG, and by ~/.kube/config of a home folder of its own. The variables by
 // which a program in a pod finds the cluster are taken from it. A program that wants an argument gets the path of the
 // kubeconfig in place of {kubeconfig}; any other value of -kubeconfig or -master is refused. What the program prints
@@ -45,6 +47,8 @@ const usage = `plan says what a controller would change in a cluster.
 	plan [flags] -- PROGRAM [ARGUMENTS]    runs the program on a fork of the cluster
 	plan [flags] diff FILE FILE            what the second of two reports (-o json) has that the first has not
 	plan [-admission] rights               prints the ClusterRoles that are enough for any plan
+
+A program of the name diff or rights needs -- before it.
 
 The exit status is 0 for no changes, 2 for changes, and 1 for an error. Flags:
 `
@@ -97,7 +101,8 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (code int, e
 		"policies and quotas are asked; needs the rights to write")
 	flags.DurationVar(&o.quiet, "quiet", 10*time.Second, "how long the program has to do nothing new to be done")
 	flags.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long the program runs at most")
-	if err := flags.Parse(args); err != nil {
+	command, err := parse(flags, args)
+	if err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return nothing, err
 		}
@@ -106,18 +111,14 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (code int, e
 	if err := (&plan.Report{}).Write(io.Discard, o.format); err != nil {
 		return failed, err // before the program runs
 	}
-	switch {
-	case flags.NArg() == 1 && flags.Arg(0) == "rights":
+	var report *plan.Report
+	switch command {
+	case "rights":
 		_, err := io.WriteString(out, rights(o))
 		return nothing, err
-	case flags.NArg() == 0:
-		flags.Usage()
-		return failed, errors.New("plan: name the program, after --")
-	}
-	var report *plan.Report
-	if flags.NArg() == 3 && flags.Arg(0) == "diff" {
-		report, err = compared(flags.Arg(1), flags.Arg(2))
-	} else {
+	case "diff":
+		report, err = compared(flags.Arg(0), flags.Arg(1))
+	default:
 		report, err = runProgram(ctx, o, flags.Args(), errOut)
 	}
 	if report == nil {
@@ -133,6 +134,32 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (code int, e
 		return failed, fmt.Errorf("plan: no changes, but %s", report.Doubt())
 	}
 	return code, nil
+}
+
+// parse reads the arguments, and returns diff, rights, or nothing if a program is to run. The flags of these two may
+// stand before and after their names.
+func parse(flags *flag.FlagSet, args []string) (command string, err error) {
+	if err := flags.Parse(args); err != nil {
+		return "", err
+	}
+	if flags.NArg() == 0 {
+		flags.Usage()
+		return "", errors.New("plan: name the program, after --")
+	}
+	files := map[string]int{"diff": 2, "rights": 0}
+	command = flags.Arg(0)
+	wanted, ok := files[command]
+	if before := len(args) - flags.NArg(); !ok || before > 0 && args[before-1] == "--" {
+		return "", nil
+	}
+	if err := flags.Parse(flags.Args()[1:]); err != nil {
+		return "", err
+	}
+	if flags.NArg() != wanted {
+		return "", fmt.Errorf("plan: %s takes %d files, and not %d, after its flags; for a program of this name: "+
+			"plan [flags] -- %s", command, wanted, flags.NArg(), command)
+	}
+	return command, nil
 }
 
 // rights are the roles that plans with these options need.
@@ -162,15 +189,20 @@ func compared(before, after string) (*plan.Report, error) {
 func runProgram(ctx context.Context, o options, command []string, errOut io.Writer) (*plan.Report, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.kubeconfig
-	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
-		&clientcmd.ConfigOverrides{CurrentContext: o.context}).ClientConfig()
+	loading := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
+		&clientcmd.ConfigOverrides{CurrentContext: o.context})
+	cfg, err := loading.ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("plan: no configuration of a cluster: %w", err)
 	}
+	named := o.context
+	if raw, err := loading.RawConfig(); err == nil && named == "" {
+		named = raw.CurrentContext // none in a pod
+	}
 	fmt.Fprintf(errOut, "plan: %s runs on a fork of %s, until it has done nothing new for %v\n", command[0], cfg.Host,
 		o.quiet)
-	opts := plan.RunOptions{Quiet: o.quiet, Timeout: o.timeout, Options: plan.Options{Account: o.account,
-		Admission: o.admission}}
+	opts := plan.RunOptions{Quiet: o.quiet, Timeout: o.timeout, Options: plan.Options{Context: named,
+		Account: o.account, Admission: o.admission}}
 	if o.healthy {
 		opts.World = plan.Healthy
 	}

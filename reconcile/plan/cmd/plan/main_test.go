@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -209,4 +210,42 @@ func TestTheCommandLine(t *testing.T) {
 	_, err = run(t.Context(), []string{"-admission", "rights"}, &out, &errOut)
 	require.NoError(t, err)
 	require.Equal(t, plan.ReadRole+"---\n"+plan.AdmitRole, out.String())
+}
+
+// TestACommandIsNoProgram has the names of the commands, of which diff is a program as well on most machines.
+func TestACommandIsNoProgram(t *testing.T) {
+	_, _, cluster := newCluster(t)
+	for _, args := range [][]string{{"diff"}, {"diff", "a"}, {"diff", "a", "b", "c"}, {"rights", "a"},
+		{"-kubeconfig", cluster, "diff", "a"}, {"diff", "-kubeconfig", cluster, "a"}} {
+		var out, errOut strings.Builder
+		code, err := run(t.Context(), args, &out, &errOut)
+		require.Equal(t, failed, code)
+		require.ErrorContains(t, err, "for a program of this name: plan [flags] -- ", args)
+		require.Empty(t, errOut.String(), "nothing was started")
+	}
+	for _, command := range []string{"diff", "rights"} {
+		var out, errOut strings.Builder
+		code, err := run(t.Context(), []string{command, "--help"}, &out, &errOut)
+		require.ErrorIs(t, err, flag.ErrHelp)
+		require.Equal(t, nothing, code)
+		require.Contains(t, errOut.String(), "needs -- before it")
+	}
+	report := filepath.Join(t.TempDir(), "report.json")
+	require.NoError(t, os.WriteFile(report, []byte(`{"settled": true}`), 0o600))
+	var out strings.Builder
+	_, err := run(t.Context(), []string{"diff", "-o", "html", report, report}, &out, os.Stderr)
+	require.NoError(t, err)
+	require.Contains(t, out.String(), "<html", "a flag after the name")
+
+	t.Setenv(asProgram, "reads")
+	folder := t.TempDir()
+	require.NoError(t, os.Symlink(os.Args[0], filepath.Join(folder, "diff")))
+	t.Setenv("PATH", folder)
+	out.Reset()
+	code, err := run(t.Context(), []string{"-kubeconfig", cluster, "-quiet", "100ms", "--", "diff", "a", "b"}, &out,
+		os.Stderr)
+	require.NoError(t, err)
+	require.Equal(t, nothing, code)
+	require.Contains(t, out.String(), "diff on a fork of http")
+	require.Contains(t, out.String(), ", context prod; still world; done after 100ms of quiet; ended after 5m0s")
 }
