@@ -174,11 +174,18 @@ type revisions struct {
 	pods            map[string]int32 // by revision
 }
 
-func revisionsOf(set *appsv1.StatefulSet, revised bool) *revisions {
+// revisionsOf returns those of a StatefulSet. revised: its template may be another one than its status is of.
+func (w *world) revisionsOf(ctx context.Context, set *appsv1.StatefulSet, revised bool) (*revisions, error) {
 	r := &revisions{update: set.Status.UpdateRevision, current: set.Status.CurrentRevision,
 		byHand: set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType, pods: map[string]int32{}}
 	if revised || r.update == "" {
-		r.update = set.Name + "-" + hashOf(set.Spec.Template)
+		known, err := w.revisionOf(ctx, set)
+		if err != nil {
+			return nil, err
+		}
+		if r.update = set.Name + "-" + hashOf(set.Spec.Template); known != nil {
+			r.update = known.Name
+		}
 	}
 	if r.current == "" { // it is a new one
 		r.current = r.update
@@ -186,7 +193,7 @@ func revisionsOf(set *appsv1.StatefulSet, revised bool) *revisions {
 	if rolling := set.Spec.UpdateStrategy.RollingUpdate; rolling != nil && rolling.Partition != nil {
 		r.partition = int(*rolling.Partition)
 	}
-	return r
+	return r, nil
 }
 
 // of is the revision of a new pod.
@@ -217,7 +224,11 @@ func (w *world) statefulSet(ctx context.Context, namespace, name string, revised
 	for _, pod := range pods {
 		have[pod.Name] = pod
 	}
-	first, r := 0, revisionsOf(set, revised)
+	first := 0
+	r, err := w.revisionsOf(ctx, set, revised)
+	if err != nil {
+		return err
+	}
 	if set.Spec.Ordinals != nil {
 		first = int(set.Spec.Ordinals.Start)
 	}
@@ -299,6 +310,15 @@ func (w *world) claim(ctx context.Context, namespace string, claim *corev1.Persi
 	return carried(ctx, claim.Name, c.Get, c.UpdateStatus, bound)
 }
 
+// hashOfPods is the label of the pods that a DaemonSet's template makes.
+func (w *world) hashOfPods(ctx context.Context, set *appsv1.DaemonSet) (string, error) {
+	known, err := w.revisionOf(ctx, set)
+	if err != nil || known == nil {
+		return hashOf(set.Spec.Template), err
+	}
+	return known.Labels[appsv1.ControllerRevisionHashLabelKey], nil
+}
+
 const templateGenerationLabel = "pod-template-generation"
 
 // daemonSet gives a DaemonSet a pod on each node that its template selects by labels.
@@ -317,7 +337,10 @@ func (w *world) daemonSet(ctx context.Context, namespace, name string, revised b
 	if err != nil {
 		return err
 	}
-	hash := hashOf(set.Spec.Template)
+	hash, err := w.hashOfPods(ctx, set)
+	if err != nil {
+		return err
+	}
 	byHand := set.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType
 	if !revised && len(pods) > 0 { // the name that its own controller has given to the template
 		hash = pods[0].Labels[appsv1.ControllerRevisionHashLabelKey]
