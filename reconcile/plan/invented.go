@@ -29,10 +29,10 @@ func (i *inventions) asked(w reconciletest.BaseWrite) {
 	}
 	addresses, ports := drawnIn(service)
 	for _, address := range addresses {
-		i.chosen[address] = i.chosen[address] || !i.values[address] // or it was read before, and is sent as it was
+		i.chosen[address] = true
 	}
 	for _, port := range ports {
-		i.chosen[port] = i.chosen[port] || !i.ports[port]
+		i.chosen[port] = true
 	}
 }
 
