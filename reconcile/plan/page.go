@@ -17,6 +17,7 @@ var pageFiles embed.FS
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"count": count, "printable": printable, "value": pageValue, "stamp": stamp,
 	"none": func(v any) bool { return v == nil }, "whole": printableLines,
+	"ends": (*Restarts).ends,
 }).ParseFS(pageFiles, "page/*.html"))
 
 // longestOnPage is how many characters of a value a page has.

@@ -222,10 +222,17 @@ func isTemplate(v any) bool {
 	return len(sliceOf(spec["containers"])) > 0
 }
 
+// replicas is why pods end, and no others come, if fewer are wanted.
+const replicas = "spec.replicas"
+
+// ends reports whether no pods come in place of those that end. One that is deleted may have an owner that makes
+// another one.
+func (r *Restarts) ends() bool { return len(r.Why) == 0 || len(r.Why) == 1 && r.Why[0] == replicas }
+
 // fewer says which pods end since less of them are wanted.
 func fewer(have int32, want *int32) *Restarts {
 	if want == nil || have <= *want {
 		return nil
 	}
-	return &Restarts{Pods: int(have - *want), Why: []string{"spec.replicas"}}
+	return &Restarts{Pods: int(have - *want), Why: []string{replicas}}
 }

@@ -373,9 +373,9 @@ func (c Change) details() (lines []line) {
 }
 
 func (r Restarts) line() line {
-	what := "ENDS "
-	if len(r.Why) > 0 {
-		what = "RESTARTS "
+	what := "RESTARTS "
+	if r.ends() {
+		what = "ENDS "
 	}
 	l := line{{bad, what + count(r.Pods, "pod")}}
 	if r.When != "" {

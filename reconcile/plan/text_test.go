@@ -121,6 +121,16 @@ func TestThePageShowsStrangeTextsAsTheyAre(t *testing.T) {
 	require.NotContains(t, b.String(), "ZgotmplZ", "a value is in a place that html/template does not trust it in")
 }
 
+func TestPodsThatAreTooManyEnd(t *testing.T) {
+	r := &Report{Changes: []Change{{Verb: "update", Restarts: &Restarts{Pods: 2, Why: []string{"spec.replicas"}}}}}
+	for _, format := range []string{"text", "markdown", "html"} {
+		var b bytes.Buffer
+		require.NoError(t, r.Write(&b, format))
+		require.Regexp(t, "(?i)ends 2 pods", b.String())
+		require.NotRegexp(t, "(?i)restarts 2 pods", b.String())
+	}
+}
+
 func TestAPageIsOneFile(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, sample().WritePage(&b))
