@@ -34,8 +34,8 @@ func TestInRealTime(t *testing.T) {
 const soon = time.Minute
 
 // rotationInRealTime lets a rotation be driven by a timer as an informer does it, and take turns that last longer than
-// they are apart. No turn may be early, and when none is due the timer is set for the next. It goes on for a second, and
-// until there have been two rounds, for which a busy machine may take longer.
+// they are apart. No turn may be early, and when none is due the timer is set for the next. It goes on for a second,
+// and until there have been two rounds, for which a busy machine may take longer.
 func rotationInRealTime(t *testing.T) {
 	const period, keys = 100 * time.Millisecond, 1000
 	r := newRotation(period)

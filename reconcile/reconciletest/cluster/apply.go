@@ -57,7 +57,7 @@ func (c *Cluster) Apply(ctx context.Context, objects ...*unstructured.Unstructur
 		}
 	}
 	for _, o := range objects { // the role may come after its binding
-		if err := c.awaitBinding(ctx, o); err != nil {
+		if err := awaitBinding(ctx, c.client, o); err != nil {
 			return fmt.Errorf("apply %s %s: %w", o.GetKind(), o.GetName(), err)
 		}
 	}

@@ -10,12 +10,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 )
 
 // awaitBinding waits until the API server grants what a RoleBinding or a ClusterRoleBinding does, to each subject the
 // first verb on the first resource of every rule. Its authorizer learns of bindings from a watch, so a program that
 // begins at once may be refused. Any other object, and a binding whose role is missing, grants nothing.
-func (c *Cluster) awaitBinding(ctx context.Context, o *unstructured.Unstructured) error {
+func awaitBinding(ctx context.Context, client kubernetes.Interface, o *unstructured.Unstructured) error {
 	if o.GroupVersionKind().Group != rbacv1.GroupName || o.GetKind() != "RoleBinding" &&
 		o.GetKind() != "ClusterRoleBinding" {
 		return nil
@@ -25,13 +26,13 @@ func (c *Cluster) awaitBinding(ctx context.Context, o *unstructured.Unstructured
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &binding); err != nil {
 		return err
 	}
-	rules, err := c.rulesOf(ctx, binding.RoleRef, binding.Namespace)
+	rules, err := rulesOf(ctx, client, binding.RoleRef, binding.Namespace)
 	if err != nil {
 		return err
 	}
 	for _, subject := range binding.Subjects {
 		for _, rule := range rules {
-			if err := c.awaitGrant(ctx, subject, accessTo(rule, binding.Namespace)); err != nil {
+			if err := awaitGrant(ctx, client, subject, accessTo(rule, binding.Namespace)); err != nil {
 				return err
 			}
 		}
@@ -39,13 +40,14 @@ func (c *Cluster) awaitBinding(ctx context.Context, o *unstructured.Unstructured
 	return nil
 }
 
-func (c *Cluster) rulesOf(ctx context.Context, ref rbacv1.RoleRef, namespace string) ([]rbacv1.PolicyRule, error) {
+func rulesOf(ctx context.Context, client kubernetes.Interface, ref rbacv1.RoleRef,
+	namespace string) ([]rbacv1.PolicyRule, error) {
 	role, err := &rbacv1.Role{}, error(nil)
 	if ref.Kind == "Role" {
-		role, err = c.client.RbacV1().Roles(namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+		role, err = client.RbacV1().Roles(namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	} else {
 		var all *rbacv1.ClusterRole
-		if all, err = c.client.RbacV1().ClusterRoles().Get(ctx, ref.Name, metav1.GetOptions{}); err == nil {
+		if all, err = client.RbacV1().ClusterRoles().Get(ctx, ref.Name, metav1.GetOptions{}); err == nil {
 			role.Rules = all.Rules
 		}
 	}
@@ -55,7 +57,7 @@ func (c *Cluster) rulesOf(ctx context.Context, ref rbacv1.RoleRef, namespace str
 	return role.Rules, err
 }
 
-func (c *Cluster) awaitGrant(ctx context.Context, subject rbacv1.Subject,
+func awaitGrant(ctx context.Context, client kubernetes.Interface, subject rbacv1.Subject,
 	access authorizationv1.SelfSubjectAccessReviewSpec) error {
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: subject.Name, ResourceAttributes: access.ResourceAttributes,
@@ -70,7 +72,7 @@ func (c *Cluster) awaitGrant(ctx context.Context, subject rbacv1.Subject,
 	what := fmt.Sprintf("%s %s may %v%v", subject.Kind, subject.Name, access.ResourceAttributes,
 		access.NonResourceAttributes)
 	return eventually(ctx, what, func(ctx context.Context) (bool, error) {
-		answer, err := c.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+		answer, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 		return err == nil && answer.Status.Allowed, err
 	})
 }

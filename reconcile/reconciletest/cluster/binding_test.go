@@ -31,10 +31,9 @@ func TestABindingIsAwaited(t *testing.T) {
 		}
 		return true, review, nil
 	})
-	c := &Cluster{client: client}
 	await := func(kind, namespace, roleKind, role string, subjects ...any) {
 		t.Helper()
-		require.NoError(t, c.awaitBinding(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+		require.NoError(t, awaitBinding(t.Context(), client, &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
 			"metadata": map[string]any{"name": "binding", "namespace": namespace}, "subjects": subjects,
 			"roleRef": map[string]any{"kind": roleKind, "name": role}}}))
