@@ -35,7 +35,7 @@ const soon = time.Minute
 
 // rotationInRealTime lets a rotation be driven by a timer as an informer does it, and take turns that last longer than
 // they are apart. No turn may be early, and when none is due the timer is set for the next. It goes on for a second,
-// and until there have been two rounds, for which a busy machine may take longer.
+// and until one of the keys has had three turns, for which a busy machine may take longer.
 func rotationInRealTime(t *testing.T) {
 	const period, keys = 100 * time.Millisecond, 1000
 	r := newRotation(period)
@@ -50,7 +50,6 @@ func rotationInRealTime(t *testing.T) {
 	defer timer.Stop()
 	defer stuck.Stop()
 	calls := 0
-	// A busy machine does few rounds in a second.
 	for began := time.Now(); time.Since(began) < time.Second || len(had[named("p0")]) < 3; calls++ {
 		select {
 		case <-timer.C:

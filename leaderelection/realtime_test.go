@@ -19,8 +19,8 @@ import (
 func TestElectorsUnderLoadInRealTime(t *testing.T) {
 	s := newServer()
 	brief := ours(func(c *Config) {
-		c.LeaseDuration, c.RenewDeadline = 2*time.Second, 1200*time.Millisecond
-		c.RetryPeriod, c.StopGrace = 100*time.Millisecond, 500*time.Millisecond
+		c.LeaseDuration, c.RenewDeadline = 40*time.Second, 20*time.Second
+		c.RetryPeriod, c.StopGrace = 100*time.Millisecond, 15*time.Second
 	})
 	var all []*process
 	for _, name := range []string{"a", "b", "c"} {

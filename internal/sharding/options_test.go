@@ -9,7 +9,9 @@ import (
 )
 
 func TestWrongOptionsAreNamed(t *testing.T) {
-	right := Options{REST: &rest.Config{Host: "http://127.0.0.1:1"}, Namespace: "default", Name: "shards", Identity: "a"}
+	right := Options{
+		REST: &rest.Config{Host: "http://127.0.0.1:1"}, Namespace: "default", Name: "shards", Identity: "a",
+	}
 	_, err := New(right)
 	require.NoError(t, err)
 	for want, change := range map[string]func(*Options){
