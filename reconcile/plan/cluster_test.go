@@ -44,8 +44,9 @@ type auditedCluster struct {
 	log    string
 }
 
-// audited returns the one that all tests of the process share.
+// audited returns the one that all tests of the process share, and lets the test run beside others.
 func audited(t *testing.T) *auditedCluster {
+	t.Parallel()
 	c := shared(t)
 	require.NotNil(t, c, "it could not be started for another test")
 	return c
@@ -227,6 +228,7 @@ func TestAnOperatorIsPlanned(t *testing.T) {
 
 // TestAReadOnlyAccountIsEnough plans with the rights of ReadRole, and no others.
 func TestAReadOnlyAccountIsEnough(t *testing.T) {
+	t.Parallel()
 	c := cluster.Shared(t)
 	namespace := c.Namespace(t)
 	objects, err := cluster.Decode([]byte(plan.ReadRole))

@@ -355,8 +355,9 @@ func TestTheClustersOwnWorkIsLeftToIt(t *testing.T) {
 func TestManyObjectsComeInPages(t *testing.T) {
 	w := newWorld(t, reconciletest.Options{})
 	const n = 1001
+	maps := w.clients().CoreV1().ConfigMaps("default")
 	for i := range n {
-		_, err := w.clients().CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{
+		_, err := maps.Create(t.Context(), &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%04d", i)}}, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}

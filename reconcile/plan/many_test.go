@@ -53,7 +53,7 @@ func makeMany(t testing.TB, cfg *rest.Config, namespace string) {
 }
 
 // askFor sends a request to a fork, for which it has to read all objects of a resource. The answer is short.
-func askFor(ctx context.Context, fork *plan.Server) error {
+func askFor(ctx context.Context, fork *plan.Server, objects int64) error {
 	client, err := rest.HTTPClientFor(fork.Config())
 	if err != nil {
 		return err
@@ -72,13 +72,13 @@ func askFor(ctx context.Context, fork *plan.Server) error {
 	if err := json.NewDecoder(resp.Body).Decode(&list); err != nil {
 		return err
 	}
-	if len(list.Items) != 1 || list.RemainingItemCount == nil || *list.RemainingItemCount < many-1 {
+	if len(list.Items) != 1 || list.RemainingItemCount == nil || *list.RemainingItemCount < objects-1 {
 		return fmt.Errorf("%d objects, and %v more", len(list.Items), list.RemainingItemCount)
 	}
 	return nil
 }
 
-// lister is a cluster that has many objects, and answers with nothing but discovery and pages of them. That is cheaper
+// lister is a cluster that has objects, and answers with nothing but discovery and pages of them. That is cheaper
 // than a server that holds them, and nothing of it is on the heap in between.
 type lister struct {
 	asked []string // the requests for objects
@@ -95,13 +95,13 @@ func (l *lister) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		from, _ := strconv.Atoi(req.URL.Query().Get("continue")) // none is the first page
 		limit, _ := strconv.Atoi(req.URL.Query().Get("limit"))
 		list := corev1.ConfigMapList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"}}
-		list.ResourceVersion = strconv.Itoa(many)
-		for n := from; n < min(from+limit, many); n++ {
+		list.ResourceVersion = strconv.Itoa(fewer)
+		for n := from; n < min(from+limit, fewer); n++ {
 			o := configMap(fmt.Sprintf("%05d", n), map[string]string{"data": strings.Repeat("x", big)})
 			o.Namespace, o.UID, o.ResourceVersion = "default", types.UID(o.Name), strconv.Itoa(n+1)
 			list.Items = append(list.Items, *o)
 		}
-		if from+limit < many {
+		if from+limit < fewer {
 			list.Continue = strconv.Itoa(from + limit)
 		}
 		_ = json.NewEncoder(w).Encode(list) // a client that does not read it fails the test
@@ -109,6 +109,9 @@ func (l *lister) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		w.WriteHeader(http.StatusNotFound)
 	}
 }
+
+// fewer objects are enough to see what each of them takes.
+const fewer = 2_500
 
 // TestManyObjectsAreReadAndHeldOnce runs beside no other test: what is on the heap before and after is the fork's.
 func TestManyObjectsAreReadAndHeldOnce(t *testing.T) {
@@ -126,10 +129,10 @@ func TestManyObjectsAreReadAndHeldOnce(t *testing.T) {
 	fork, err := plan.Fork(t.Context(), &rest.Config{Host: server.URL}, plan.Options{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, fork.Close()) }()
-	require.NoError(t, askFor(t.Context(), fork))
+	require.NoError(t, askFor(t.Context(), fork, fewer))
 	holds := held() - before
-	t.Logf("the fork holds %d bytes for each object", holds/many)
-	require.Less(t, holds, 2*big*many, "there is a second copy")
+	t.Logf("the fork holds %d bytes for each object", holds/fewer)
+	require.Less(t, holds, 2*big*fewer, "there is a second copy")
 	maps := kubernetes.NewForConfigOrDie(fork.Config()).CoreV1().ConfigMaps("default")
 	events, err := maps.Watch(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
@@ -138,7 +141,7 @@ func TestManyObjectsAreReadAndHeldOnce(t *testing.T) {
 		_, err = maps.Get(t.Context(), "00001", metav1.GetOptions{})
 		require.NoError(t, err)
 	}
-	require.Len(t, cluster.asked, many/500, "the resource is listed once, in pages")
+	require.Len(t, cluster.asked, fewer/500, "the resource is listed once, in pages")
 }
 
 // forksMany, if it is set, makes the test binary a process that forks the cluster of the kubeconfig that it names.
@@ -161,7 +164,7 @@ func forkMany(kubeconfig string) error {
 		return err
 	}
 	defer fork.Close()
-	if err := askFor(ctx, fork); err != nil {
+	if err := askFor(ctx, fork, many); err != nil {
 		return err
 	}
 	m := measured{Seconds: time.Since(begin).Seconds()}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -399,10 +400,11 @@ func TestPlantedChanges(t *testing.T) {
 	c := audited(t)
 	var trials []*trial
 	for _, name := range slices.Sorted(maps.Keys(planted)) {
-		r := &trial{name: name, namespace: c.Namespace(t)}
-		require.NoError(t, newApp(r.namespace).run(t.Context(), c.Config(), r.namespace))
-		trials = append(trials, r)
+		trials = append(trials, &trial{name: name, namespace: c.Namespace(t)})
 	}
+	require.NoError(t, atOnce(trials, func(r *trial) error {
+		return newApp(r.namespace).run(t.Context(), c.Config(), r.namespace)
+	}))
 	for _, r := range trials {
 		r.before = c.rolledOut(t, r.namespace)
 	}
@@ -415,15 +417,26 @@ func TestPlantedChanges(t *testing.T) {
 		}
 	})
 	c.requireNoWrites(t)
-	for _, r := range trials {
-		require.NoError(t, r.next().run(t.Context(), c.Config(), r.namespace))
-	}
+	require.NoError(t, atOnce(trials, func(r *trial) error {
+		return r.next().run(t.Context(), c.Config(), r.namespace)
+	}))
 	for _, r := range trials {
 		t.Run(r.name, func(t *testing.T) {
 			r.after = c.rolledOut(t, r.namespace)
 			t.Log(r.judge(t, c))
 		})
 	}
+}
+
+// atOnce does something for all trials at the same time.
+func atOnce(trials []*trial, do func(*trial) error) error {
+	errs := make([]error, len(trials))
+	var group sync.WaitGroup
+	for i, r := range trials {
+		group.Go(func() { errs[i] = do(r) })
+	}
+	group.Wait()
+	return first(errs...)
 }
 
 // rolledOut waits until the controllers are done with a namespace, and returns the UIDs of its pods.
