@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestMain removes the audit log that the tests share, unless this is a process that a benchmark has started. Four tests
-// run at once also on fewer processors: most of their time they wait.
+// TestMain removes the audit log that the tests share, unless this is a process that a benchmark has started. Four
+// tests run at once also on fewer processors: most of their time they wait.
 func TestMain(m *testing.M) {
 	if kubeconfig := os.Getenv(forksMany); kubeconfig != "" {
 		if err := forkMany(kubeconfig); err != nil {
