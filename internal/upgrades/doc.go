@@ -4,7 +4,7 @@
 // wrote by the audit log, what has changed in the cluster, and which pods are others than before.
 //
 //	make upgrades                         all of them; the table goes to RESULTS.md
-//	cd internal/upgrades; go run . kro    one of them; -v shows the reports
+//	cd internal/upgrades; go run . kro    one of them; -v shows the reports. kro@v0.9.3: one upgrade of it
 //
 // The operators are built from their Go modules, which takes some minutes of processor time each, once. Nothing of
 // theirs is in this repository but the names of modules, files and flags. A pod of theirs runs nothing: the stand-in of

@@ -40,7 +40,8 @@ func run(ctx context.Context, args []string) error {
 	var details strings.Builder
 	var errs []error
 	for _, o := range operators {
-		if flags.NArg() > 0 && !slices.Contains(flags.Args(), o.name) {
+		named := func(arg string) bool { return arg == o.name || arg == o.name+"@"+o.old }
+		if flags.NArg() > 0 && !slices.ContainsFunc(flags.Args(), named) {
 			continue
 		}
 		if *only {
