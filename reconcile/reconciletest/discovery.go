@@ -97,6 +97,9 @@ func (s *Server) resourceList(gv schema.GroupVersion) (*http.Response, bool) {
 
 // discovered returns what the discovery documents say of a resource and its subresources.
 func (r *Resource) discovered() []metav1.APIResource {
+	if k := r.kind(); k != nil {
+		return k.Discovery
+	}
 	one := metav1.APIResource{
 		Name: r.GroupVersionResource.Resource, SingularName: r.singular(), Namespaced: !r.ClusterScoped, Kind: r.Kind,
 		ShortNames: r.ShortNames, Categories: r.Categories,

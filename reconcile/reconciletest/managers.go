@@ -22,6 +22,9 @@ import (
 // apply is merged. That is the code of the real server, which apimachinery has for everybody.
 func (r *Resource) manageFields(types managedfields.TypeConverter) error {
 	r.fieldManagers = make(map[string]*managedfields.FieldManager)
+	if k := r.kind(); k != nil {
+		return r.manageKind(types, k)
+	}
 	version := fieldpath.APIVersion(r.GroupVersion().String())
 	path := func(parts ...any) fieldpath.Path { return fieldpath.MakePathOrDie(parts...) }
 	// What a write cannot change is not owned by the writer.
@@ -66,6 +69,18 @@ func (r *Resource) manageFields(types managedfields.TypeConverter) error {
 				scheme.Scheme,
 				r.gvk(), r.GroupVersion(), subresource, filter)
 		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// manageKind makes the field managers of a kind that Kubernetes' own code serves.
+func (r *Resource) manageKind(types managedfields.TypeConverter, k *Kind) (err error) {
+	for subresource, filter := range k.ResetFields {
+		r.fieldManagers[subresource], err = managedfields.NewDefaultFieldManager(types, scheme.Scheme, defaulter{r},
+			scheme.Scheme, r.gvk(), r.GroupVersion(), subresource, filter)
 		if err != nil {
 			return err
 		}

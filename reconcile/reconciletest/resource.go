@@ -69,6 +69,8 @@ type Resource struct {
 // rules are what is special about a built-in kind.
 type rules struct {
 	new func() object
+	// kind, if set, has the registry that judges writes; of what is below, only what [Kind.resource] sets applies then.
+	kind *Kind
 	// conditionalUpdate: an update has to give the resourceVersion that it is based on.
 	conditionalUpdate bool
 	// createOnUpdate: an update creates the object if there is none.

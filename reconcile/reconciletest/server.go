@@ -41,6 +41,9 @@ type Options struct {
 	// Rules compiles the rules in CEL (x-kubernetes-validations) of custom resources. Nil: a custom resource that has
 	// such rules is refused. Package github.com/thermostat-go/thermostat/reconcile/reconciletest/cel has one.
 	Rules RuleCompiler
+	// Kinds are kinds of Kubernetes that its own code serves, in place of the models of this package or beside them. Package
+	// github.com/thermostat-go/thermostat/reconcile/reconciletest/builtin has them. Not with Base.
+	Kinds []Kind
 	// Aggregated are versions of API groups that a handler serves, as a metrics server serves metrics.k8s.io/v1beta1
 	// behind a real API server, by an APIService. The handler gets each request for a path below /apis/GROUP/VERSION,
 	// and one for that path itself, which is discovery: it answers with an APIResourceList. Before that the roles and
@@ -142,7 +145,11 @@ func Start(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range slices.Concat(builtins(), defined, o.Resources) {
+	own, err := withKinds(o)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range slices.Concat(own, defined, o.Resources) {
 		if err := s.add(&r); err != nil {
 			return nil, err
 		}

@@ -76,6 +76,9 @@ func (s *Server) insert(c *call, o object) error {
 	if err := permit(s, c, o, nil); err != nil {
 		return err
 	}
+	if k := c.resource.kind(); k != nil {
+		return k.register(s, c, o)
+	}
 	o.SetCreationTimestamp(metav1.NewTime(now()))
 	if c.resource.hasGeneration() {
 		o.SetGeneration(1)
@@ -327,6 +330,12 @@ func (c *call) missing() error {
 
 // replace puts o in place of live, after everything that is done to an update.
 func (s *Server) replace(c *call, live, o object) (object, error) {
+	if k := c.resource.kind(); k != nil {
+		if err := cmp.Or(sameNamespace(c, o), permit(s, c, o, live)); err != nil {
+			return nil, err
+		}
+		return k.update(s, c, live, o)
+	}
 	switch v := o.GetResourceVersion(); {
 	case v != "" && v != "0" && v != live.GetResourceVersion():
 		return nil, apierrors.NewConflict(c.Resource.GroupResource(), c.Name, errors.New(
@@ -453,6 +462,9 @@ func (r *Resource) settle(o object) error {
 	stored.GetObjectKind().SetGroupVersionKind(r.gvk())
 	if set, ok := stored.(*appsv1.StatefulSet); ok {
 		nameClaims(&set.Spec)
+	}
+	if r.kind() != nil {
+		r.applyDefaults(stored) // as whenever it is read
 	}
 	assign(o, stored)
 	return nil

@@ -1,0 +1,203 @@
+package reconciletest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+)
+
+// This file is the seam for kinds of Kubernetes that are not modelled here, but served by Kubernetes' own code:
+// package reconciletest/builtin. The server keeps what it does for every kind: the store and its versions, watches,
+// patches, managed fields, webhooks, deletion, garbage collection and faults. A [Registry] says what becomes of one
+// object in one write.
+
+// Kind is one version of a kind of Kubernetes, for [Options.Kinds].
+type Kind struct {
+	// Resource says how the kind is called. Its hooks, Scale and Status are not looked at.
+	Resource
+	Registry Registry
+	// Discovery is what the discovery documents say of the kind and its subresources.
+	Discovery []metav1.APIResource
+	// ResetFields leave out the fields that no write can change, and so nobody owns, for each subresource that takes
+	// updates and patches; "" stands for the object itself.
+	ResetFields map[string]map[fieldpath.APIVersion]fieldpath.Filter
+	// CreateOnUpdate: an update creates the object if there is none.
+	CreateOnUpdate bool
+	// ReturnDeleted: a deletion that is complete answers with the object, and not with a Status.
+	ReturnDeleted bool
+	// Orphans: a deletion that names no policy leaves the dependents alone. OwnsNothing: policies mean nothing.
+	Orphans, OwnsNothing bool
+	// Grace puts into the options how long a deletion takes. Nil: no time.
+	Grace func(o runtime.Object, options *metav1.DeleteOptions)
+}
+
+// Registry is what Kubernetes does with the objects of a kind when they are written. It holds none of them: the server
+// gives it what is stored, and stores what it returns. Objects are those of k8s.io/api, in the version of the [Kind].
+// It changes none that it is given, and keeps none. Safe for concurrent use.
+type Registry interface {
+	// Default fills in what an object leaves open, in place.
+	Default(o runtime.Object)
+	// Create returns a new object as it is to be stored, or the error to answer with.
+	Create(w Attempt, o runtime.Object) (runtime.Object, error)
+	// Update returns what o makes of the object live; nil: it is gone.
+	Update(w Attempt, o, live runtime.Object) (runtime.Object, error)
+	// Fields are those that field selectors may name.
+	Fields(o runtime.Object) fields.Set
+}
+
+// Attempt is a creation or an update that a [Registry] judges.
+type Attempt struct {
+	context.Context
+	Request
+	// User makes the request. Empty: an administrator.
+	User string
+	// Warn adds a warning to the answer.
+	Warn func(text string)
+	// Admit asks validating webhooks about the object as it is to be, once it is valid. live is nil for a creation.
+	Admit func(o, live runtime.Object) error
+}
+
+// resource returns the resource by which the server serves the kind.
+func (k Kind) resource() Resource {
+	r := k.Resource
+	_, r.Status = k.ResetFields["status"]
+	r.builtin = &rules{
+		kind: &k,
+		new: func() object {
+			o, err := scheme.Scheme.New(r.gvk())
+			if err != nil {
+				panic(err) // Start has made one
+			}
+			return o.(object)
+		},
+		defaults:       func(o object) { k.Registry.Default(o) },
+		fields:         func(o object) fields.Set { return k.Registry.Fields(o) },
+		createOnUpdate: k.CreateOnUpdate, returnDeleted: k.ReturnDeleted, orphans: k.Orphans,
+		ownsNothing: k.OwnsNothing,
+	}
+	if k.Grace != nil {
+		r.builtin.grace = func(o object, options *metav1.DeleteOptions) { k.Grace(o, options) }
+	}
+	return r
+}
+
+// withKinds returns the built-in kinds of a server, with those that Kubernetes' own code serves in place of models.
+func withKinds(o Options) ([]Resource, error) {
+	if len(o.Kinds) > 0 && o.Base != nil {
+		return nil, errors.New("Options.Kinds: a fork serves the kinds of its base")
+	}
+	var all []Resource
+	given := make(map[schema.GroupVersionResource]bool)
+	for _, k := range o.Kinds {
+		if _, err := scheme.Scheme.New(k.gvk()); err != nil {
+			return nil, fmt.Errorf("Options.Kinds: %w", err)
+		}
+		given[k.GroupVersionResource] = true
+		all = append(all, k.resource())
+	}
+	for _, r := range builtins() {
+		if !given[r.GroupVersionResource] {
+			all = append(all, r)
+		}
+	}
+	return all, nil
+}
+
+// kind returns the kind whose registry judges writes, or nil.
+func (r *Resource) kind() *Kind {
+	if r.custom() {
+		return nil
+	}
+	return r.builtin.kind
+}
+
+// updates reports whether a subresource can be read, updated and patched by the kind's registry.
+func (k *Kind) updates(subresource, verb string) bool {
+	_, ok := k.ResetFields[subresource]
+	return ok && (verb == "get" || verb == "update" || verb == "patch")
+}
+
+// judged is the call as a registry is told of it.
+func (c *call) judged(s *Server) Attempt {
+	w := Attempt{Context: c.ctx, Request: c.Request,
+		Warn: func(text string) { c.warnings = append(c.warnings, text) }}
+	if c.ctx == nil { // such as of the garbage collector
+		w.Context = context.Background()
+	}
+	if c.link != nil {
+		w.User = c.link.user
+	}
+	w.Admit = func(o, live runtime.Object) error {
+		if live == nil {
+			return c.admitCreation(s, o.(object))
+		}
+		return newAdmission(s, c, o.(object), live.(object)).validate()
+	}
+	return w
+}
+
+// register puts a new object into the store as the registry of its kind has it. It has its name and UID.
+func (k *Kind) register(s *Server, c *call, o object) error {
+	made, err := k.Registry.Create(c.judged(s), o)
+	if err != nil {
+		return err
+	}
+	assign(o, made.(object))
+	if err := c.settle(o, nil); err != nil {
+		return err
+	}
+	exists := apierrors.NewAlreadyExists(c.Resource.GroupResource(), o.GetName())
+	if c.DryRun {
+		if s.lookup(c.resource, keyOf(o)) != nil {
+			return exists
+		}
+		return nil
+	}
+	if v := o.GetResourceVersion(); c.Verb == "create" && v != "" && v != "0" {
+		return errors.New("resourceVersion should not be set on objects to be created")
+	}
+	o.SetResourceVersion("")
+	written, err := c.write(s, keyOf(o), nil, copyOf(o), false)
+	switch {
+	case errors.Is(err, errRaced):
+		return exists
+	case err != nil:
+		return err
+	}
+	o.SetResourceVersion(written.GetResourceVersion())
+	return nil
+}
+
+// update puts what the registry of a kind makes of an update in place of live.
+func (k *Kind) update(s *Server, c *call, live, o object) (object, error) {
+	made, err := k.Registry.Update(c.judged(s), o, live)
+	switch {
+	case err != nil:
+		return nil, err
+	case made == nil && c.DryRun:
+		return o, nil
+	case made == nil:
+		_, err := c.remove(s, live)
+		return o, err
+	}
+	is := made.(object)
+	if err := c.settle(is, live); err != nil {
+		return nil, err
+	}
+	is.SetResourceVersion(live.GetResourceVersion())
+	if same(is, live) {
+		return live, nil
+	}
+	if c.DryRun {
+		return is, nil
+	}
+	return c.write(s, c.key(), live, is, false)
+}
