@@ -18,7 +18,8 @@ import (
 )
 
 // nested are the modules of ours beside the root that users import.
-var nested = []string{"informer/ctrlruntime", "informer/packed", "reconcile/reconciletest/cel", "reconcile/traces"}
+var nested = []string{"informer/ctrlruntime", "informer/packed", "reconcile/reconciletest/builtin",
+	"reconcile/reconciletest/cel", "reconcile/traces"}
 
 // published are all modules beside the root that have versions.
 var published = append([]string{template}, nested...)

@@ -16,6 +16,9 @@ import (
 // sets it; see collector.release.
 const claimProtection = "kubernetes.io/pvc-protection"
 
+// volumeProtection keeps a PersistentVolume, of package reconciletest/builtin, for as long as a claim is bound to it.
+const volumeProtection = "kubernetes.io/pv-protection"
+
 func claimRules() *rules {
 	return &rules{
 		new: func() object { return &corev1.PersistentVolumeClaim{} }, returnDeleted: true,

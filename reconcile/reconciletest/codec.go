@@ -3,6 +3,7 @@ package reconciletest
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -147,6 +148,9 @@ func unsupportedMediaType(accepted ...string) *apierrors.StatusError {
 // refuse for the error.
 func (s *Server) decode(c *call, media string, body []byte, refuse func(error) error) (object, error) {
 	o, found, err := s.read(c.resource, media, body)
+	if misfit, ok := errors.AsType[*misfitError](err); ok {
+		return nil, c.resource.cannotHandle(misfit.error)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -199,6 +203,9 @@ func (s *Server) read(r *Resource, media string, body []byte) (o object, found [
 	if strict, ok := runtime.AsStrictDecodingError(err); ok {
 		found, err = strict.Errors(), nil
 	}
+	if err != nil && got != nil && *got == want {
+		return nil, nil, &misfitError{err}
+	}
 	if err != nil {
 		return nil, nil, apierrors.NewBadRequest(err.Error())
 	}
@@ -212,6 +219,9 @@ func (s *Server) read(r *Resource, media string, body []byte) (o object, found [
 	o.GetObjectKind().SetGroupVersionKind(want)
 	return o, found, nil
 }
+
+// misfitError says that an object is of the right kind, and one of its fields not of the right type.
+type misfitError struct{ error }
 
 // pruneMetadata removes what is no field of the metadata that all kinds share, and returns the paths. It also removes
 // lists and maps that are empty.

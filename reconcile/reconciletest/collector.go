@@ -38,6 +38,7 @@ const (
 	garbageCollector = "generic-garbage-collector"
 	namespaceKeeper  = "namespace-controller"
 	claimProtector   = "pvc-protection-controller"
+	volumeProtector  = "pv-protection-controller"
 )
 
 // longestPause is the longest that the collector waits before it tries again what was refused. It is less than
@@ -139,6 +140,10 @@ func (c *collector) collectAll() {
 				return ok && pod.Namespace == i.GetNamespace() && uses(pod, i.GetName())
 			}) {
 				c.release(i, claimProtection, claimProtector)
+			}
+		case i.deleting() && i.has(volumeProtection):
+			if v, ok := i.object.(*corev1.PersistentVolume); ok && v.Status.Phase != corev1.VolumeBound {
+				c.release(i, volumeProtection, volumeProtector)
 			}
 		case !i.deleting() && len(i.GetOwnerReferences()) > 0:
 			c.collect(i, len(dependents[i.GetUID()]) > 0)

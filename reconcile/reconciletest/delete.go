@@ -61,7 +61,7 @@ func (s *Server) deleteOptions(c *call) (*metav1.DeleteOptions, error) {
 	if g := opts.GracePeriodSeconds; g != nil && *g < 0 {
 		*g = 1
 	}
-	if opts.PropagationPolicy == nil && !c.resource.custom() && c.resource.builtin.orphans {
+	if opts.PropagationPolicy == nil && c.resource.Kind == "Job" && !c.resource.custom() {
 		c.warnings = append(c.warnings, "child pods are preserved by default when jobs are deleted; set "+
 			"propagationPolicy=Background to remove them or "+
 			"set propagationPolicy=Orphan to suppress this warning")

@@ -43,6 +43,7 @@
 //   - the scale subresource, the binding of a pod to a node, and field validation, strict or with warnings
 //   - custom resources in several versions, by the manifests of their definitions, with the defaults, the pruning and
 //     the validation that their schemas ask for; rules in CEL with package reconciletest/cel, see [Options.Rules]
+//   - many more kinds of Kubernetes with package reconciletest/builtin, see [Options.Kinds]
 //   - kinds that come and go while a program runs, with their definitions: [Options.Uninstalled], [Server.Install]
 //   - webhooks for conversion, defaults and validation, called as the real server calls them
 //   - discovery, and of OpenAPI as much as kubectl needs
@@ -77,8 +78,9 @@
 // secret and persistentVolumeClaim; nodeSelector, restartPolicy and serviceAccountName; and of a pod hostname,
 // subdomain and preferred podAntiAffinity. Init containers, other affinity and tolerations are refused.
 //
-// A test with another kind of Kubernetes, such as an Ingress, needs a real control plane: package
-// reconciletest/cluster.
+// A test with another kind of Kubernetes, such as an Ingress, or with other fields of these sets [Options.Kinds] to the
+// Kinds of package reconciletest/builtin: Kubernetes' own code, with all fields. That is a module of its own, since it
+// is large. What it lacks needs a real control plane: package reconciletest/cluster.
 //
 // Of admission there are webhooks, namespaces, and the protection and size of PersistentVolumeClaims. A pod is refused,
 // as not modelled, in a namespace with a ResourceQuota or a LimitRange, which would count or change it. There is no
@@ -261,4 +263,5 @@
 //	built-in kinds     builtin.go, deployment.go, batch.go, autoscaling.go, claim.go, disruption.go, service.go,
 //	                   platform.go: quotas, limits, network policies, bindings,
 //	                   pod.go with podspec.go; modelled.go: the fields that are modelled
+//	                   kind.go: those that Kubernetes' own code serves
 package reconciletest

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -29,6 +30,8 @@ type Kind struct {
 	// ResetFields leave out the fields that no write can change, and so nobody owns, for each subresource that takes
 	// updates and patches; "" stands for the object itself.
 	ResetFields map[string]map[fieldpath.APIVersion]fieldpath.Filter
+	// Deprecated is the warning that comes with each answer. Empty: there is none.
+	Deprecated string
 	// CreateOnUpdate: an update creates the object if there is none.
 	CreateOnUpdate bool
 	// ReturnDeleted: a deletion that is complete answers with the object, and not with a Status.
@@ -69,6 +72,7 @@ type Attempt struct {
 func (k Kind) resource() Resource {
 	r := k.Resource
 	_, r.Status = k.ResetFields["status"]
+	r.deprecated = k.Deprecated
 	r.builtin = &rules{
 		kind: &k,
 		new: func() object {
@@ -151,7 +155,8 @@ func (k *Kind) register(s *Server, c *call, o object) error {
 		return err
 	}
 	assign(o, made.(object))
-	if err := c.settle(o, nil); err != nil {
+	lent, err := k.settle(c, o, nil)
+	if err != nil {
 		return err
 	}
 	exists := apierrors.NewAlreadyExists(c.Resource.GroupResource(), o.GetName())
@@ -165,7 +170,7 @@ func (k *Kind) register(s *Server, c *call, o object) error {
 		return errors.New("resourceVersion should not be set on objects to be created")
 	}
 	o.SetResourceVersion("")
-	written, err := c.write(s, keyOf(o), nil, copyOf(o), false)
+	written, err := c.write(s, keyOf(o), nil, copyOf(o), lent)
 	switch {
 	case errors.Is(err, errRaced):
 		return exists
@@ -189,15 +194,27 @@ func (k *Kind) update(s *Server, c *call, live, o object) (object, error) {
 		return o, err
 	}
 	is := made.(object)
-	if err := c.settle(is, live); err != nil {
+	lent, err := k.settle(c, is, live)
+	if err != nil {
 		return nil, err
 	}
 	is.SetResourceVersion(live.GetResourceVersion())
-	if same(is, live) {
+	if same(is, live) && !s.store.lent(c.resource.GroupResource(), live) { // else what was filled in is stored now
 		return live, nil
 	}
 	if c.DryRun {
 		return is, nil
 	}
-	return c.write(s, c.key(), live, is, false)
+	return c.write(s, c.key(), live, is, lent)
+}
+
+// settle makes an object what it is once it has been stored and read, and reports whether reading fills in something
+// that is not stored.
+func (k *Kind) settle(c *call, o, live object) (lent bool, err error) {
+	if err := c.settle(o, live); err != nil {
+		return false, err
+	}
+	stored := copyOf(o)
+	k.Registry.Default(o)
+	return !apiequality.Semantic.DeepEqual(stored, o), nil
 }

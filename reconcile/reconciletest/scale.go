@@ -10,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -68,7 +69,7 @@ func (r *Resource) scalable() bool {
 		return r.Scale != nil
 	}
 	switch r.builtin.new().(type) {
-	case *appsv1.Deployment, *appsv1.ReplicaSet, *appsv1.StatefulSet:
+	case *appsv1.Deployment, *appsv1.ReplicaSet, *appsv1.StatefulSet, *corev1.ReplicationController:
 		return true
 	}
 	return false
@@ -101,6 +102,10 @@ func (r *Resource) scaleOf(o object) (*autoscalingv1.Scale, error) {
 		scale.Spec.Replicas, scale.Status.Replicas, selector = *o.Spec.Replicas, o.Status.Replicas, o.Spec.Selector
 	case *appsv1.StatefulSet:
 		scale.Spec.Replicas, scale.Status.Replicas, selector = *o.Spec.Replicas, o.Status.Replicas, o.Spec.Selector
+	}
+	if o, ok := o.(*corev1.ReplicationController); ok {
+		scale.Spec.Replicas, scale.Status.Replicas = *o.Spec.Replicas, o.Status.Replicas
+		selector = &metav1.LabelSelector{MatchLabels: o.Spec.Selector}
 	}
 	s, err := metav1.LabelSelectorAsSelector(selector)
 	if err != nil {
@@ -173,6 +178,8 @@ func (r *Resource) setReplicas(o object, n int32) error {
 	case *appsv1.ReplicaSet:
 		o.Spec.Replicas = &n
 	case *appsv1.StatefulSet:
+		o.Spec.Replicas = &n
+	case *corev1.ReplicationController:
 		o.Spec.Replicas = &n
 	}
 	return nil

@@ -41,8 +41,8 @@ type Options struct {
 	// Rules compiles the rules in CEL (x-kubernetes-validations) of custom resources. Nil: a custom resource that has
 	// such rules is refused. Package github.com/thermostat-go/thermostat/reconcile/reconciletest/cel has one.
 	Rules RuleCompiler
-	// Kinds are kinds of Kubernetes that its own code serves, in place of the models of this package or beside them. Package
-	// github.com/thermostat-go/thermostat/reconcile/reconciletest/builtin has them. Not with Base.
+	// Kinds are kinds of Kubernetes that its own code serves, in place of the models of this package or beside them.
+	// Package github.com/thermostat-go/thermostat/reconcile/reconciletest/builtin has them. Not with Base.
 	Kinds []Kind
 	// Aggregated are versions of API groups that a handler serves, as a metrics server serves metrics.k8s.io/v1beta1
 	// behind a real API server, by an APIService. The handler gets each request for a path below /apis/GROUP/VERSION,
@@ -214,8 +214,9 @@ func (program) Helper()                           {}
 func (program) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
 // otherKinds says what to do about a kind that is not modelled.
-const otherKinds = "the documentation of package reconciletest lists those that the server has; for a test with " +
-	"others there is a real control plane in package reconciletest/cluster"
+const otherKinds = "the documentation of package reconciletest lists those that the server has; for others, set " +
+	"Options.Kinds to the Kinds of package github.com/thermostat-go/thermostat/reconcile/reconciletest/builtin, or " +
+	"use the real control plane of package reconciletest/cluster"
 
 // ofKubernetes reports whether a group is one of Kubernetes itself. The group of a custom resource has a dot.
 func ofKubernetes(group string) bool {

@@ -463,9 +463,6 @@ func (r *Resource) settle(o object) error {
 	if set, ok := stored.(*appsv1.StatefulSet); ok {
 		nameClaims(&set.Spec)
 	}
-	if r.kind() != nil {
-		r.applyDefaults(stored) // as whenever it is read
-	}
 	assign(o, stored)
 	return nil
 }

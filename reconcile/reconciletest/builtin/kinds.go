@@ -2,14 +2,17 @@ package builtin
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/apiserver/pkg/endpoints/deprecation"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -34,6 +37,8 @@ import (
 	endpointstorage "k8s.io/kubernetes/pkg/registry/core/endpoint/storage"
 	limitrangestorage "k8s.io/kubernetes/pkg/registry/core/limitrange/storage"
 	volumestorage "k8s.io/kubernetes/pkg/registry/core/persistentvolume/storage"
+	claimstorage "k8s.io/kubernetes/pkg/registry/core/persistentvolumeclaim/storage"
+	podstorage "k8s.io/kubernetes/pkg/registry/core/pod/storage"
 	podtemplatestorage "k8s.io/kubernetes/pkg/registry/core/podtemplate/storage"
 	controllerstorage "k8s.io/kubernetes/pkg/registry/core/replicationcontroller/storage"
 	quotastorage "k8s.io/kubernetes/pkg/registry/core/resourcequota/storage"
@@ -77,8 +82,8 @@ type provider interface {
 		error)
 }
 
-// providers are those of the real server, but for the ones of groups that hold no objects, and for the core group, whose
-// provider starts allocators of addresses and ports: see core.
+// providers are those of the real server, but for the ones of groups that hold no objects, and for the core group,
+// whose provider starts allocators of addresses and ports: see core.
 func providers() []provider {
 	anybody := authorizerfactory.NewAlwaysAllowAuthorizer()
 	return []provider{
@@ -124,6 +129,19 @@ func (core) NewRESTStorage(_ serverstorage.APIResourceConfigSource, options gene
 	if kinds["resourcequotas"], kinds["resourcequotas/status"], err = quotastorage.NewREST(options); err != nil {
 		return group, err
 	}
+	kinds["persistentvolumeclaims"], kinds["persistentvolumeclaims/status"], err = claimstorage.NewREST(options)
+	if err != nil {
+		return group, err
+	}
+	pods, err := podstorage.NewStorage(options, nil, nil, nil, authorizerfactory.NewAlwaysAllowAuthorizer())
+	if err != nil {
+		return group, err
+	}
+	kinds["pods"], kinds["pods/status"], kinds["pods/resize"] = pods.Pod, pods.Status, pods.Resize
+	kinds["pods/ephemeralcontainers"] = pods.EphemeralContainers
+	kinds["pods/binding"], kinds["pods/eviction"] = pods.Binding, pods.Eviction
+	kinds["pods/log"], kinds["pods/exec"], kinds["pods/attach"] = pods.Log, pods.Exec, pods.Attach
+	kinds["pods/portforward"], kinds["pods/proxy"] = pods.PortForward, pods.Proxy
 	controllers, err := controllerstorage.NewStorage(options)
 	if err != nil {
 		return group, err
@@ -134,7 +152,7 @@ func (core) NewRESTStorage(_ serverstorage.APIResourceConfigSource, options gene
 	return group, nil
 }
 
-// stable are the versions that a real server serves if nothing else is asked for: those that are neither alpha nor beta.
+// stable are the versions that a real server serves if nothing else is asked for: neither alpha nor beta.
 type stable struct{}
 
 func (stable) ResourceEnabled(r schema.GroupVersionResource) bool {
@@ -236,6 +254,10 @@ func (r *registry) describe() (k reconciletest.Kind, err error) {
 // dispose says how objects of the kind are deleted, and whether an update creates one.
 func (r *registry) dispose(k *reconciletest.Kind) {
 	ctx := r.context(reconciletest.Attempt{})
+	if o, err := legacyscheme.Scheme.New(r.kind); err == nil {
+		o.GetObjectKind().SetGroupVersionKind(r.kind)
+		k.Deprecated = deprecation.WarningMessage(o)
+	}
 	k.CreateOnUpdate = r.store.UpdateStrategy.AllowCreateOnUpdate(ctx)
 	k.ReturnDeleted = r.store.ReturnDeletedObject
 	if s, ok := r.store.DeleteStrategy.(rest.GarbageCollectionDeleteStrategy); ok {
@@ -244,6 +266,13 @@ func (r *registry) dispose(k *reconciletest.Kind) {
 			k.Orphans = true
 		case rest.Unsupported:
 			k.OwnsNothing = true
+		}
+	}
+	if s, ok := r.store.DeleteStrategy.(rest.RESTGracefulDeleteStrategy); ok {
+		k.Grace = func(o runtime.Object, options *metav1.DeleteOptions) {
+			if is, err := r.internal(o); err == nil {
+				s.CheckGracefulDelete(ctx, is, options)
+			}
 		}
 	}
 }
@@ -294,13 +323,17 @@ func (r *registry) discovered(subresource string, s rest.Storage) (metav1.APIRes
 	_, patches := s.(rest.Patcher)
 	_, updates := s.(rest.Updater)
 	_, watches := s.(rest.Watcher)
-	can("create", creates || createsNamed)
-	can("delete", deletes)
+	connects := func(method string) bool {
+		c, ok := s.(rest.Connecter)
+		return ok && slices.Contains(c.ConnectMethods(), method)
+	}
+	can("create", creates || createsNamed || connects(http.MethodPost))
+	can("delete", deletes || connects(http.MethodDelete))
 	can("deletecollection", deletesAll)
-	can("get", gets || getsSo)
+	can("get", gets || getsSo || connects(http.MethodGet))
 	can("list", lists)
-	can("patch", patches)
-	can("update", updates)
+	can("patch", patches || connects(http.MethodPatch))
+	can("update", updates || connects(http.MethodPut))
 	can("watch", watches)
 	return one, nil
 }

@@ -31,8 +31,18 @@ type registry struct {
 
 var _ reconciletest.Registry = &registry{}
 
-// Default fills in what an object leaves open.
-func (r *registry) Default(o runtime.Object) { legacyscheme.Scheme.Default(o) }
+// Default makes an object what it is once it has been decoded: with defaults, and what a conversion to the internal
+// version and back adds, such as an annotation of DaemonSets.
+func (r *registry) Default(o runtime.Object) {
+	legacyscheme.Scheme.Default(o)
+	is, err := r.internal(o)
+	if err != nil {
+		return
+	}
+	if back, err := r.external(is); err == nil {
+		reflect.ValueOf(o).Elem().Set(reflect.ValueOf(back).Elem())
+	}
+}
 
 // Fields are those that field selectors may name.
 func (r *registry) Fields(o runtime.Object) fields.Set {
@@ -53,6 +63,7 @@ func (r *registry) Create(w reconciletest.Attempt, o runtime.Object) (runtime.Ob
 	if err != nil {
 		return nil, err
 	}
+	protect(r.resource.GroupResource(), is.(metav1.Object))
 	uid := o.(metav1.Object).GetUID() // the server's own, which is the same in each run
 	admit := func(_ context.Context, is runtime.Object) error {
 		is.(metav1.Object).SetUID(uid)
@@ -154,7 +165,8 @@ func (r *registry) context(w reconciletest.Attempt) context.Context {
 // userOf is the user of a request. One without a name may do everything.
 func userOf(name string) user.Info {
 	if name == "" {
-		return &user.DefaultInfo{Name: "system:admin", Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
+		return &user.DefaultInfo{Name: "system:admin",
+			Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
 	}
 	return &user.DefaultInfo{Name: name, Groups: []string{user.AllAuthenticated}}
 }

@@ -1,0 +1,68 @@
+// Package builtin gives the API server in memory of package reconciletest the built-in kinds of Kubernetes 1.37 by
+// Kubernetes' own code:
+//
+//	server := reconciletest.NewServer(t, reconciletest.Options{Kinds: builtin.Kinds()})
+//
+// What a real server does with an object when it is written is a matter of Go packages of the module k8s.io/kubernetes:
+// defaults and conversions (pkg/apis), validation, generations, what a write to the status leaves alone, which fields
+// nobody owns, short names and discovery (pkg/registry). They are linked here. So all fields of a kind work, and an
+// invalid object is refused in the words of the real server. For the kinds that package reconciletest has a model of,
+// such as pods and Deployments, this takes the model's place.
+//
+// # The kinds
+//
+//	v1                            Endpoints, LimitRange, PersistentVolume, PersistentVolumeClaim, Pod, PodTemplate,
+//	                              ReplicationController, ResourceQuota
+//	admissionregistration.k8s.io  webhook configurations, admission policies and their bindings
+//	apps                          ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet
+//	autoscaling/v2                HorizontalPodAutoscaler (not served at v1)
+//	batch                         CronJob, Job
+//	certificates.k8s.io           CertificateSigningRequest with approval, ClusterTrustBundle, PodCertificateRequest
+//	coordination.k8s.io           Lease
+//	discovery.k8s.io              EndpointSlice
+//	flowcontrol.apiserver.k8s.io  FlowSchema, PriorityLevelConfiguration
+//	networking.k8s.io             Ingress, IngressClass, IPAddress, NetworkPolicy, ServiceCIDR
+//	node.k8s.io                   RuntimeClass
+//	policy                        PodDisruptionBudget
+//	rbac.authorization.k8s.io     Role, ClusterRole and their bindings
+//	resource.k8s.io               DeviceClass, DeviceTaintRule, ResourceClaim and its template, ResourceSlice
+//	scheduling.k8s.io             PriorityClass
+//	storage.k8s.io                StorageClass, VolumeAttachment, VolumeAttributesClass, CSIDriver, CSINode,
+//	                              CSIStorageCapacity
+//
+// Each of them at its version v1, but where another one is named. ConfigMaps, Secrets, Namespaces, Nodes, Services,
+// ServiceAccounts and Events stay the models of package reconciletest, which hold the same promise for fewer fields.
+//
+// # What is not here
+//
+//   - Versions that are beta or alpha, events.k8s.io, and kinds that are answered and not stored, such as
+//     SubjectAccessReview.
+//   - Of pods the subresources eviction, log, exec, attach, portforward and proxy: discovery names them, as on a real
+//     server, and a request for one is refused with 501.
+//   - Admission, but for the finalizers that protect volumes and claims: a pod gets no service account, tolerations or
+//     priority, a claim no default StorageClass, and nothing counts against a ResourceQuota. A claim that a pod uses is
+//     protected, as is a PersistentVolume with the phase Bound; a VolumeAttributesClass keeps its finalizer, since
+//     nothing takes it off. Admission policies are stored and checked, and have no effect.
+//   - A user who has not all rights: a Role or a binding is not checked for escalation. [reconciletest.Options.Roles]
+//     says who may do what.
+//   - A fork: Options.Base cannot be combined with Kinds.
+//
+// # Why registries, and why no server
+//
+// There were three seams to choose from: the strategies of the kinds by themselves, the stores around them
+// (pkg/registry/generic), or the handlers of the whole API server. A store does more than its strategy: the status, the
+// approval and the resizing of an object have stores of their own that are not exported, and some, such as those of
+// Roles, stand in front of another one. So a storage is asked to create or update as the handlers of the real server
+// ask it, and the etcd that it writes to is one transaction with one object: see transaction. It has no goroutine, no
+// clock and no state, so that virtual time and the promise of the same run for the same seed hold, and all servers of a
+// process share the kinds. The handlers would have brought watches of their own, with goroutines and buffers, and faults
+// could not be injected as exactly as in package reconciletest.
+//
+// Which kinds there are, their names, verbs and subresources is asked of the storage providers of the real server; only
+// those of the core group are named here, since the provider of that starts allocators. The tests hold a conversation
+// about each kind with this server and a real one, and compare all answers, and discovery.
+//
+// # What it costs
+//
+// See the figures of BenchmarkNewServer and BenchmarkWrites.
+package builtin
