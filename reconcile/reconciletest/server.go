@@ -141,15 +141,11 @@ func Start(o Options) (*Server, error) {
 			return nil, err
 		}
 	}
-	defined, err := readDefinitions(o.CRDs)
+	served, err := servedAtFirst(o)
 	if err != nil {
 		return nil, err
 	}
-	own, err := withKinds(o)
-	if err != nil {
-		return nil, err
-	}
-	for _, r := range slices.Concat(own, defined, o.Resources) {
+	for _, r := range served {
 		if err := s.add(&r); err != nil {
 			return nil, err
 		}
@@ -190,6 +186,16 @@ func Start(o Options) (*Server, error) {
 		return nil, fmt.Errorf("manifests: %w", err)
 	}
 	return s, nil
+}
+
+// servedAtFirst returns the resources that options ask for.
+func servedAtFirst(o Options) ([]Resource, error) {
+	own, err := withKinds(o)
+	if err != nil {
+		return nil, err
+	}
+	defined, err := readDefinitions(o.CRDs)
+	return slices.Concat(own, defined, o.Resources), err
 }
 
 // Close ends the server, as a process that is killed: watches end, listeners close, and requests are refused. The

@@ -55,8 +55,8 @@
 // Roles, stand in front of another one. So a storage is asked to create or update as the handlers of the real server
 // ask it, and the etcd that it writes to is one transaction with one object: see transaction. It has no goroutine, no
 // clock and no state, so that virtual time and the promise of the same run for the same seed hold, and all servers of a
-// process share the kinds. The handlers would have brought watches of their own, with goroutines and buffers, and faults
-// could not be injected as exactly as in package reconciletest.
+// process share the kinds. The handlers would have brought watches of their own, with goroutines and buffers, and
+// faults could not be injected as exactly as in package reconciletest.
 //
 // Which kinds there are, their names, verbs and subresources is asked of the storage providers of the real server; only
 // those of the core group are named here, since the provider of that starts allocators. The tests hold a conversation
@@ -64,5 +64,10 @@
 //
 // # What it costs
 //
-// See the figures of BenchmarkNewServer and BenchmarkWrites.
+// Measured on two cores of an EPYC that others used as well, so that the ratios count. Making the kinds takes 25 ms,
+// once in a process. A server takes 6.3 ms and 750 kB to start, and without Kinds 3.8 ms and 330 kB
+// (BenchmarkNewServer); to create, update and delete a ReplicaSet takes 1.5 times as long as with its model
+// (BenchmarkWrites), since each write converts the object to the internal version and back. 1,640 packages are linked.
+// To compile those of them that the build cache did not have after a build of the control plane took 130 s of processor
+// time; nothing of the light server's own cost changes.
 package builtin
