@@ -26,6 +26,8 @@ var corpus = []conversation{
 	{"create of another kind", []step{request("POST", "cm", "application/json", bodyOf("secrets", "a", ``))}},
 	{"create of another version", []step{request("POST", "rs", "application/json",
 		`{"apiVersion":"apps/v9","kind":"ReplicaSet","metadata":{"name":"a"}}`)}},
+	{"create with a field of the wrong type", []step{post("cm", "a", `"data":{"x":1}`), post("cm", "a", ``),
+		put("cm/a", `"immutable":"x"`)}},
 	{"create from what is no JSON", []step{request("POST", "cm", "application/json", `{"metadata":`)}},
 	{"create as a dry run", []step{post("cm?dryRun=All", "a", `"data":{"x":"1"}`), get("cm/a")}},
 	{"create as a dry run of what exists", []step{post("cm", "a", ``), post("cm?dryRun=All", "a", ``)}},

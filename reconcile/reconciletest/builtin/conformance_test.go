@@ -64,9 +64,9 @@ func TestConformance(t *testing.T) {
 	t.Logf("%d requests about %d kinds were answered alike", compared, len(Kinds()))
 }
 
-// TestTheModelsAgree has the conversations about those kinds that package reconciletest has a model of with such a server
-// as well. It may refuse what it does not model, and else says the same, but for what exactly is invalid: of a name with
-// a slash, and of some fields, a model names more or fewer causes, or in another order.
+// TestTheModelsAgree has the conversations about those kinds that package reconciletest has a model of with such a
+// server as well. It may refuse what it does not model, and else says the same, but for what exactly is invalid: of a
+// name with a slash, and of some fields, a model names more or fewer causes, or in another order.
 func TestTheModelsAgree(t *testing.T) {
 	var all map[string]conversation
 	require.NoError(t, yaml.UnmarshalStrict(conversations, &all))
@@ -96,7 +96,7 @@ func TestTheModelsAgree(t *testing.T) {
 				expected, _, _ = strings.Cut(expected, "\n")
 				actual = first
 			}
-			require.Equal(t, expected, actual, "%s: expected is what Kubernetes' code does, actual the model", nameOf(k))
+			require.Equal(t, expected, actual, "%s: expected is what Kubernetes' code does", nameOf(k))
 			same++
 		}
 	}
