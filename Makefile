@@ -87,7 +87,7 @@ ifdef IN_TURN
 endif
 test-library: build
 	$(TEST) $(RACE) -timeout 25m -skip '$(CASES)' $(LIBRARY)
-	$(TEST) -run '$(CASES)' ./reconcile ./reconcile/reconciletest
+	$(TEST) -run '$(CASES)' ./reconcile/internal/debts ./reconcile/reconciletest
 	$(TEST) -tags purego ./informer/internal/wire/...
 	$(TEST) -run NoAllocations ./workqueue
 # The operators on controller-runtime pass the same tests as ours, in memory with the others, on a control plane here.

@@ -10,9 +10,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
-	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
-	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
-	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // BenchmarkReconcile is what the loop costs for one key, from the source that names it to the end of its run: for a
@@ -63,8 +60,11 @@ func BenchmarkNaming(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			n := &namer[*corev1.Pod]{Controller: c, cache: c.ledger.cacheOf(&still{}), cause: "For pods",
-				subject: true}
+			inf, err := informer.New[*corev1.ConfigMap](newMapAPI(), informer.Options[*corev1.ConfigMap]{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			n := &namer[*corev1.Pod]{Controller: c, cache: c.ledger.CacheOf(inf), cause: "For pods", subject: true}
 			events := make([]informer.Event[*corev1.Pod], 10_000)
 			for i := range events {
 				key := Key{Namespace: "default", Name: fmt.Sprint("object-", i)}
@@ -82,38 +82,6 @@ func BenchmarkNaming(b *testing.B) {
 					w.handleNext()
 				}
 				n.handle(events[i%len(events)])
-			}
-		})
-	}
-}
-
-// BenchmarkReached is what one more version of a cache costs while a controller has 50,000 open debts there, of which
-// it settles one.
-func BenchmarkReached(b *testing.B) {
-	const debts = 50_000
-	for _, owners := range []int{1, debts} {
-		b.Run(fmt.Sprintf("%d keys", owners), func(b *testing.B) {
-			l := newLedger(keys.New(false, -1, writes.ResourceOf), func(Key) {}, func(Key, status.Wait) {})
-			pods := listing(l, &still{})
-			owe := func(version int) {
-				w := podWrite(fmt.Sprint("pod-", version), fmt.Sprint(version), false)
-				owing(Key{Name: fmt.Sprint("key-", version%owners)}, l).Wrote(klog.Background(), w)
-			}
-			const first = 100
-			for i := range debts {
-				owe(first + i)
-			}
-			b.ReportAllocs()
-			b.ResetTimer()
-			for i := range b.N {
-				pods.resourceVersion = fmt.Sprint(first + i)
-				l.reached(l.caches[0], "")
-				b.StopTimer()
-				owe(first + debts + i)
-				if open := l.open.Load(); open != debts {
-					b.Fatalf("%d debts are open", open)
-				}
-				b.StartTimer()
 			}
 		})
 	}

@@ -7,11 +7,13 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/klog/v2"
+
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/reconcile/internal/debts"
 	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
 	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
 	"github.com/thermostat-go/thermostat/reconcile/status"
-	"k8s.io/klog/v2"
 )
 
 // Elector lets one of several processes lead; *leaderelection.Elector is one. Run waits until this process leads,
@@ -138,7 +140,7 @@ func (m *Manager) runWorkers(ctx, tenure context.Context) error {
 			return nil
 		}
 		defer func() {
-			if time.Since(inherited) > leftFor {
+			if time.Since(inherited) > debts.LeftFor {
 				rest = nil
 			}
 			h.SetHandover(m.handoverText(rest))
@@ -169,8 +171,8 @@ func (m *Manager) runWorkers(ctx, tenure context.Context) error {
 
 // withWriter returns the ctx of ManagerOptions.WhileLeading. No key waits for what these functions write. It is in the
 // handover. They have no history: a run that has ended keeps nothing.
-func withWriter(ctx context.Context, ledgers []*ledger) context.Context {
+func withWriter(ctx context.Context, all debts.Ledgers) context.Context {
 	none := &keys.Run{}
 	none.Returned()
-	return context.WithValue(ctx, writes.WriterKey{}, &writes.Writer{History: none, Debtor: debtor{all: ledgers}})
+	return context.WithValue(ctx, writes.WriterKey{}, &writes.Writer{History: none, Debtor: all.Debtor()})
 }

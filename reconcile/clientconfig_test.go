@@ -1,14 +1,18 @@
 package reconcile
 
 import (
+	"context"
 	"net/http"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
 
+	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/leaderelection"
 )
 
@@ -63,3 +67,31 @@ func TestClientConfig(t *testing.T) {
 	_, err = ClientConfig(&rest.Config{Host: "http://server", Burst: 8})
 	require.ErrorContains(t, err, "Burst 8 and no QPS")
 }
+
+// A request that a Gate has kept until its ctx ended was not sent, so it leaves no debt.
+func TestARequestThatAGateHasKeptLeavesNoDebt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var gate informer.Gate
+		sent := 0
+		transport := gate.Wrap(tripper(func(*http.Request) (*http.Response, error) {
+			sent++
+			return &http.Response{StatusCode: 429, Header: http.Header{"Retry-After": {"120"}}, Body: http.NoBody}, nil
+		}))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://server/api/v1/namespaces/a/pods", nil)
+		require.NoError(t, err)
+		_, err = transport.RoundTrip(req)
+		require.NoError(t, err)
+		_, err = transport.RoundTrip(req)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, 1, sent)
+		var notSent interface{ NotSent() bool }
+		require.ErrorAs(t, err, &notSent)
+		require.True(t, notSent.NotSent())
+	})
+}
+
+type tripper func(*http.Request) (*http.Response, error)
+
+func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -99,7 +99,7 @@ func TestAConditionHidesNoWriteFromTheLedger(t *testing.T) {
 		c.Enqueue(Key{Namespace: "default", Name: "a"})
 		require.Equal(t, []string{"default/a"}, taken(log))
 		require.Zero(t, c.Stats().Parked)
-		require.Zero(t, c.ledger.open.Load())
+		require.False(t, c.ledger.Owes())
 	})
 }
 

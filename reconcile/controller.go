@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -13,6 +14,7 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/kube"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/reconcile/internal/debts"
 	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
 	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
 	"github.com/thermostat-go/thermostat/reconcile/status"
@@ -100,19 +102,23 @@ type Controller struct {
 	priority    func(Key) workqueue.Priority                                       // nil: 0 for all keys
 	namespaces  func(Key) []string                                                 // nil: the key's own, or all
 	queue       *workqueue.Queue[Key]
-	ledger      *ledger
+	ledger      *debts.Ledger
+	paths       *writes.Paths // of own writes; nil if no run is remembered
 	keys        *keys.Table
 	errorTexts  bool // whether records have the texts of errors; set by NewManager
 	recorder    Recorder
 	onRun       func(controller string, key Key, run status.Run) // nil: nobody is told
 	stuck       stuckCalls
+	paceSaid    sync.Once // the log line of checkPace
+	comers      sync.Map  // of informers of Dynamic families: Informer to *comer
 
 	// Changed by For and its like, and by NewManager, in one goroutine; not after that.
-	sources  []source
-	channels []channel
-	needs    []need
-	mistakes []error
-	manager  *Manager // nil until NewManager; then no more sources can be added
+	sources    []source
+	channels   []channel
+	references []reference
+	needs      []need
+	mistakes   []error
+	manager    *Manager // nil until NewManager; then no more sources can be added
 }
 
 // defaultHistory is how many runs a controller remembers.
@@ -149,7 +155,10 @@ func NewController(name string, r Reconciler, opts Options) (*Controller, error)
 	if c.queue, err = workqueue.New(queue); err != nil {
 		return nil, fmt.Errorf("NewController %q: %w", name, err)
 	}
-	c.ledger = newLedger(c.keys, func(key Key) { c.add(key, false) }, c.unparked)
+	c.ledger = debts.New(c.keys, func(key Key) { c.add(key, false) }, c.unparked)
+	if c.keys.Remembers() {
+		c.paths = writes.NewPaths(c.ledger.States)
+	}
 	if opts.Metrics != nil { // last, for Stats may be called from now on
 		if recorder.Recorder = opts.Metrics.Controller(name, c.Stats); kube.IsNil(recorder.Recorder) {
 			return nil, fmt.Errorf("NewController %q: Options.Metrics has returned no Recorder", name)
@@ -264,5 +273,5 @@ func (c *Controller) start(takeCtx, runCtx context.Context, group *lifecycle.Gro
 	for range c.workers {
 		add()
 	}
-	group.Go("relister of controller "+c.name, func() { c.ledger.relister.run(takeCtx, c.name) })
+	group.Go("relister of controller "+c.name, func() { c.ledger.RunRelister(takeCtx, c.name) })
 }

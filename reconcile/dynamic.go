@@ -16,6 +16,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/reconcile/internal/debts"
 	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 )
@@ -63,9 +64,32 @@ type member[T any] struct {
 	opened  atomic.Bool   // it runs: what follows is set, and does not change
 	err     error         // why it does not; it is to be read when over is closed
 	inf     *informer.SharedIndexInformer[T]
-	caches  map[*ledger]*cache
+	comers  map[*Controller]*comer
 	stop    context.CancelFunc
 	givenUp bool // guarded by mu of the family
+}
+
+// comer is an informer of a family as a source of a controller.
+type comer struct {
+	*debts.Cache
+	sources []source    // added before it is opened, and not changed then
+	failed  error       // the first error of those
+	opened  atomic.Bool // it has all of them
+}
+
+// join lets the controller depend on an informer that does not run yet. Its sources may be added until it is opened.
+func (c *Controller) join(inf debts.Informer, learner *writes.Learner, arrived func()) *comer {
+	in := &comer{Cache: c.ledger.Join(inf, learner, arrived)}
+	c.comers.Store(inf, in)
+	return in
+}
+
+// now returns the sources, once there are all of them.
+func (in *comer) now() []source {
+	if !in.opened.Load() {
+		return nil
+	}
+	return in.sources
 }
 
 // errGivenUp is why a member does not run that nothing named any more before it was opened.
@@ -136,8 +160,8 @@ func (d *Dynamic[N, T]) Get(name N) (*informer.SharedIndexInformer[T], error) {
 // unfit returns why the informer may not be acted on, or nil. What is missing from one that is complete holds back the
 // keys before they run, unless they may pass.
 func (m *member[T]) unfit() error {
-	for _, ca := range m.caches {
-		if m.complete() && !ca.passed.Load() || ca.ready(metav1.NamespaceAll) {
+	for _, ca := range m.comers {
+		if m.complete() && !ca.Passed() || ca.Ready(metav1.NamespaceAll) {
 			continue
 		}
 		if why := m.inf.Fresh(metav1.NamespaceAll); why != nil {
@@ -286,7 +310,7 @@ func (d *Dynamic[N, T]) parts(withText bool) (list []status.Namespace) {
 		h := m.inf.HealthIn(metav1.NamespaceAll)
 		list = append(list, status.Namespace{Name: fmt.Sprint(name),
 			ResourceVersion: m.inf.ResourceVersion(metav1.NamespaceAll), State: string(h.State), Since: h.Since,
-			Reason: reasonOf(h, withText), LastProgress: h.LastProgress})
+			Reason: debts.ReasonOf(h, withText), LastProgress: h.LastProgress})
 	}
 	slices.SortFunc(list, func(a, b status.Namespace) int { return strings.Compare(a.Name, b.Name) })
 	return list
@@ -425,18 +449,17 @@ func (d *Dynamic[N, T]) open(name N, m *member[T]) error {
 	if err := d.check(m.inf); err != nil {
 		return err
 	}
-	learner := &writes.Learner{ByName: followsByName(m.inf)}
-	m.caches = make(map[*ledger]*cache)
+	learner := debts.NewLearner(m.inf)
+	m.comers = make(map[*Controller]*comer)
 	defer func() {
 		if !m.opened.Load() {
 			m.leave(d.log())
 		}
 	}()
 	for _, u := range d.users {
-		ca := u.ledger.coming.join(m.inf, learner)
-		m.caches[u.ledger] = ca
-		ca.arrived = func() { u.arrived(name) }
-		if err := u.addSources(m.inf, ca); err != nil {
+		in := u.join(m.inf, learner, func() { u.arrived(name) })
+		m.comers[u.Controller] = in
+		if err := u.addSources(m.inf, in); err != nil {
 			return err
 		}
 	}
@@ -528,7 +551,8 @@ func (m *member[T]) complete() bool { return m.inf.HealthIn(metav1.NamespaceAll)
 
 // leave takes the caches out of the ledgers.
 func (m *member[T]) leave(log klog.Logger) {
-	for l, ca := range m.caches {
-		ca.giveUp(l, log)
+	for c, in := range m.comers {
+		c.comers.CompareAndDelete(m.inf, in)
+		c.ledger.GiveUp(in.Cache, log)
 	}
 }

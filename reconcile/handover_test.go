@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -23,6 +22,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile/internal/debts"
 	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 	"github.com/thermostat-go/thermostat/reconcile/status"
@@ -54,6 +54,9 @@ func (l *lease) Run(ctx context.Context, lead func(context.Context) error) error
 	l.left, l.word = l.word, ""
 	return lead(ctx)
 }
+
+// steady is how long a cache must have followed the server, so that it need not list anew after a crash.
+const steady = 5 * time.Second
 
 type cachedMaps = informer.SharedIndexInformer[*corev1.ConfigMap]
 
@@ -108,7 +111,7 @@ func TestTheNextLeaderWaitsForWhatTheLastOneWrote(t *testing.T) {
 	}{
 		"it is there already":  {does: creates, want: "1 child after 0s", lists: 1},
 		"it lags for a moment": {does: creates, heals: time.Second, want: "1 child after 1s", lists: 1},
-		"it lags until it is doubted": {does: creates, heals: doubtAfter + time.Second, want: "1 child after 11s",
+		"it lags until it is doubted": {does: creates, heals: debts.DoubtAfter + time.Second, want: "1 child after 11s",
 			lists: 1},
 		"it lags for ever": {does: creates, heals: time.Hour, want: "0 child after 20s", lists: 1},
 		"a deletion that nobody has seen": {does: func(ctx context.Context,
@@ -119,9 +122,9 @@ func TestTheNextLeaderWaitsForWhatTheLastOneWrote(t *testing.T) {
 		"an outcome that nobody knows yet": {does: loses, want: "0 child after 0s", lists: 2},
 		"it has written nothing": {does: func(context.Context, *mapAPI) {}, heals: time.Hour,
 			want: "0 child after 0s", lists: 1},
-		"a crash": {does: creates, crash: true, since: steadyTime, want: "1 child after 0s",
+		"a crash": {does: creates, crash: true, since: steady, want: "1 child after 0s",
 			lists: 1},
-		"a crash, and a young watch": {does: creates, crash: true, since: steadyTime - 1,
+		"a crash, and a young watch": {does: creates, crash: true, since: steady - 1,
 			want: "1 child after 0s", lists: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -197,10 +200,10 @@ func TestTheLogTellsOfTheHandoverWhatAnOperatorNeeds(t *testing.T) {
 	}{
 		"nothing was behind":         {ends: time.Minute},
 		"it was behind for a moment": {heals: time.Second, ends: time.Minute},
-		"it was doubted": {heals: doubtAfter + time.Second, ends: time.Minute,
+		"it was doubted": {heals: debts.DoubtAfter + time.Second, ends: time.Minute,
 			want: []string{behind, seen}},
 		"the process ends while it waits": {heals: time.Hour, ends: time.Second},
-		"the process ends once it has doubts": {heals: time.Hour, ends: doubtAfter + time.Second,
+		"the process ends once it has doubts": {heals: time.Hour, ends: debts.DoubtAfter + time.Second,
 			want: []string{behind}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -247,135 +250,35 @@ func TestAWordThatCannotBeReadIsNoWord(t *testing.T) {
 	})
 }
 
-// TestWordsOfSeveralServersAreKeptApart has two caches of one resource, on servers of their own.
-func TestWordsOfSeveralServersAreKeptApart(t *testing.T) {
-	l := newController(t, noting(&journal{}), Options{}).ledger
-	var pods []*still
-	for i, host := range []string{"a", "b"} {
-		pods = append(pods, &still{resourceVersion: fmt.Sprint(10 * (i + 1)), listed: 1, begun: 1})
-		c := l.cacheOf(pods[i])
-		c.learner = &writes.Learner{}
-		c.learner.Learn(&http.Request{URL: &url.URL{Host: host, Path: "/api/v1/pods"}})
-	}
-	var will *inheritance
-	inherit := func(left ...handoverEntry) <-chan struct{} {
-		will = newInheritance(left)
-		return l.oweHandover(will)
-	}
-	at := func(host, version string) handoverEntry {
-		return handoverEntry{Host: host, Resource: "pods", ResourceVersion: version}
-	}
-	require.Nil(t, inherit(at("a", "10"), at("b", "20")))
-	require.NotNil(t, inherit(at("a", "11"), at("b", "20")))
-	l.dropHandover(will)
-	require.Equal(t, []handoverEntry{at("a", "11")}, will.rest(), "it was not seen")
-	require.Zero(t, l.open.Load())
-	require.ElementsMatch(t, []handoverEntry{at("a", "11"), at("b", "20")}, l.handoverEntries(),
-		"what was inherited is passed on")
-	require.NotNil(t, inherit(at("elsewhere", "12")), "the same server, by another name")
-}
-
-// The list-watches of an informer before and after a change of its scope count lists and rewinds each for itself. None
-// of that says that the cluster has gone back: a debt stays open, and the handover has it.
-func TestAnotherListWatchDoesNotMeanThatTheClusterHasGoneBack(t *testing.T) {
-	for from, to := range map[string]string{"/api/v1/pods": "/api/v1/namespaces/default/pods",
-		"/api/v1/namespaces/default/pods": "/api/v1/pods"} {
-		l := newController(t, noting(&journal{}), Options{}).ledger
-		pods := &rescoped{still: still{resourceVersion: "5", listed: 4, begun: 4}, rewinds: 1}
-		c := l.cacheOf(pods)
-		c.learner = &writes.Learner{}
-		follow := func(path string) {
-			c.learner.Learn(&http.Request{URL: &url.URL{Host: "server", Path: path}})
-			namespace := ""
-			if pods.apart = path != "/api/v1/pods"; pods.apart {
-				namespace = "default"
-			}
-			l.reached(c, namespace)
-		}
-		follow(from)
-		owing(parent, l).Wrote(klog.Background(), podWrite("a", "7", false))
-		pods.rewinds, pods.listed, pods.begun = 0, 0, 5 // the new one has begun its first list
-		follow(to)
-		require.Len(t, openDebts(l), 1, to)
-		require.Len(t, l.handoverEntries(), 1, to)
-		require.Equal(t, "7", l.handoverEntries()[0].ResourceVersion, to)
-	}
-}
-
-// rescoped is an informer whose scope changes.
-type rescoped struct {
-	still
-	rewinds int
-	apart   bool // it follows namespaces one by one
-}
-
-func (r *rescoped) HealthIn(namespace string) informer.Health {
-	h := r.still.HealthIn(namespace)
-	h.Rewinds = r.rewinds
-	return h
-}
-
-func (r *rescoped) ResourceVersion(namespace string) string {
-	if r.apart && namespace == metav1.NamespaceAll {
-		return ""
-	}
-	return r.still.ResourceVersion(namespace)
-}
-
-// What was written while one namespace was followed by itself is not forgotten when all of them are.
-func TestAWordOutlivesTheScope(t *testing.T) {
-	l := newController(t, noting(&journal{}), Options{}).ledger
-	pods := &still{resourceVersion: "5"}
-	c := l.cacheOf(pods)
-	c.learner = &writes.Learner{}
-	follow := func(path string) { c.learner.Learn(&http.Request{URL: &url.URL{Host: "server", Path: path}}) }
-	follow("/api/v1/namespaces/default/pods")
-	owing(parent, l).Wrote(klog.Background(), podWrite("a", "7", false))
-	require.Equal(t, []handoverEntry{{Host: "server", Resource: "pods", Namespace: "default", ResourceVersion: "7"}},
-		l.handoverEntries())
-	follow("/api/v1/pods")
-	require.Equal(t, []handoverEntry{{Host: "server", Resource: "pods", ResourceVersion: "7"}}, l.handoverEntries())
-	follow("/api/v1/namespaces/default/pods")
-	require.Equal(t, []handoverEntry{{Host: "server", Resource: "pods", Namespace: "default", ResourceVersion: "7"}},
-		l.handoverEntries())
-}
-
 // A Lease has no room for any number of namespaces. Of too many the next leader is told how far the furthest has got,
 // and waits for that in each.
 func TestAWordAboutTooManyNamespacesTellsThemNotApart(t *testing.T) {
 	for _, namespaces := range []int{500, 2000} { // and one of another resource
-		c := newController(t, noting(&journal{}), Options{})
-		for range 2 { // caches of pods and configmaps
-			c.ledger.cacheOf(&still{resourceVersion: "5"}).learner = &writes.Learner{}
+		all := []debts.Legacy{{Host: "server", Resource: "configmaps", Namespace: "default", ResourceVersion: "7"}}
+		for i := range namespaces { // the last is not the latest
+			all = append(all, debts.Legacy{Host: "server", Resource: "pods", Namespace: fmt.Sprintf("team-%d", i),
+				ResourceVersion: fmt.Sprint(1000 + i*7%namespaces), Relist: i == 3})
 		}
-		write := func(cache int, namespace, resource string, resourceVersion int) {
-			path := fmt.Sprintf("/api/v1/namespaces/%s/%s", namespace, resource)
-			c.ledger.caches[cache].learner.Learn(&http.Request{URL: &url.URL{Host: "server", Path: path}})
-			object := metav1.ObjectMeta{Namespace: namespace, Name: "a", UID: "u",
-				ResourceVersion: fmt.Sprint(resourceVersion)}
-			to := writes.Target{Host: "server", Resource: resource, Namespace: namespace}
-			owing(parent, c.ledger).Wrote(klog.Background(),
-				writes.NewWrite(to, http.MethodPost, 201, writes.Metadata{ObjectMeta: object}))
-		}
-		write(1, "default", "configmaps", 7)
-		for i := range namespaces {
-			write(0, fmt.Sprintf("team-%d", i), "pods", 1000+i*7%namespaces) // the last is not the latest
-		}
-		owing(parent, c.ledger).LostAnswer(klog.Background(), writes.Target{Host: "server", Resource: "pods",
-			Namespace: "team-3"})
-		word := (&Manager{opts: ManagerOptions{Controllers: []*Controller{c}}}).handoverText(nil)
+		word := (&Manager{}).handoverText(all)
 		require.LessOrEqual(t, len(word), maxHandoverBytes)
-		var left []handoverEntry
+		var left []debts.Legacy
 		require.NoError(t, json.Unmarshal([]byte(word), &left))
 		if namespaces == 500 {
 			require.Len(t, left, namespaces+1)
 			continue
 		}
-		require.ElementsMatch(t, []handoverEntry{
+		require.ElementsMatch(t, []debts.Legacy{
 			{Host: "server", Resource: "pods", ResourceVersion: fmt.Sprint(1000 + namespaces - 1), Relist: true},
 			{Host: "server", Resource: "configmaps", ResourceVersion: "7"},
 		}, left)
 	}
+}
+
+// What no cache here is to show is passed on, in the format of the Lease. A handover is never empty.
+func TestAWordIsPassedOn(t *testing.T) {
+	inherited := []debts.Legacy{{Informer: "lively", ResourceVersion: "7"}}
+	require.Equal(t, `[{"informer":"lively","resourceVersion":"7"}]`, (&Manager{}).handoverText(inherited))
+	require.Equal(t, "[]", (&Manager{}).handoverText(nil))
 }
 
 // TestAWordSurvivesALeaderThatWritesNothing is a rolling update of three: the first leader writes, the second finds
@@ -462,12 +365,6 @@ type tenures struct{ comes chan struct{} }
 func (e tenures) Run(ctx context.Context, lead func(context.Context) error) error {
 	<-e.comes
 	return lead(ctx)
-}
-
-func closed() chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
 }
 
 // TestWithoutAWordTheCachesListAnew although they have long followed the server, unless nobody can have written for a
@@ -564,158 +461,6 @@ func TestWhatWroteAndDeletedTellIsHandedOver(t *testing.T) {
 	}
 }
 
-// TestAWordForgetsWhatTheClusterHasGoneBackFrom: no cache will ever show it.
-func TestAWordForgetsWhatTheClusterHasGoneBackFrom(t *testing.T) {
-	l := newController(t, noting(&journal{}), Options{}).ledger
-	pods := listing(l, &still{resourceVersion: "5"})
-	owing(parent, l).Wrote(klog.Background(), podWrite("a", "7", false))
-	owing(parent, l).LostAnswer(klog.Background(),
-		writes.Target{Host: "server", Resource: "pods", Namespace: "default"})
-	pods.listed, pods.resourceVersion = pods.listed+1, "8"
-	l.reached(l.caches[0], "")
-	require.Equal(t, []handoverEntry{{Host: "server", Resource: "pods", ResourceVersion: "7", Listed: "8"}},
-		l.handoverEntries())
-	pods.listed, pods.resourceVersion = pods.listed+1, "3"
-	require.Empty(t, l.handoverEntries())
-	owing(parent, l).Wrote(klog.Background(), podWrite("a", "6", false))
-	require.Equal(t, []handoverEntry{{Host: "server", Resource: "pods", ResourceVersion: "6"}}, l.handoverEntries())
-}
-
-// TestAListThatHasShownItAllNeedNotBeRepeated by a cache that has come as far since.
-func TestAListThatHasShownItAllNeedNotBeRepeated(t *testing.T) {
-	word := handoverEntry{Host: "server", Resource: "pods", Listed: "5"}
-	for version, lists := range map[string]int{"4": 1, "5": 0, "6": 0} {
-		l := newController(t, noting(&journal{}), Options{}).ledger
-		pods := listing(l, &still{resourceVersion: version, listed: 1, begun: 1})
-		settled := l.oweHandover(newInheritance([]handoverEntry{word}))
-		require.Equal(t, lists, pods.relists, version)
-		require.Equal(t, lists > 0, settled != nil)
-		left := l.handoverEntries()
-		require.Len(t, left, 1, "and the next one is told")
-		require.Equal(t, lists > 0, left[0].Relist)
-		require.True(t, left[0].Relist || left[0].Listed == "5")
-	}
-}
-
-// An eviction costs the next leader a list. Once this leader's cache has listed, the next one's must have come as far
-// as that list, and no further.
-func TestAListCoversWhatHasNoVersion(t *testing.T) {
-	const all, a, b = "/api/v1/pods", "/api/v1/namespaces/a/pods", "/api/v1/namespaces/b/pods"
-	entry := func(namespace, listed string) handoverEntry {
-		return handoverEntry{Host: "server", Resource: "pods", Namespace: namespace, Listed: listed,
-			Relist: listed == ""}
-	}
-	for name, test := range map[string]struct {
-		before, after []string // what the informer follows when the pod is evicted, and then
-		gone          string   // a namespace that it has given up
-		evicted       []handoverEntry
-		half, covered []handoverEntry // when namespace a has been listed, and when all has been
-	}{
-		"all namespaces": {before: []string{all}, after: []string{all}, evicted: []handoverEntry{entry("", "")},
-			half: []handoverEntry{entry("", "")}, covered: []handoverEntry{entry("", "10")}},
-		"one of two": {before: []string{a, b}, after: []string{a, b}, evicted: []handoverEntry{entry("a", "")},
-			half: []handoverEntry{entry("a", "11")}, covered: []handoverEntry{entry("a", "11")}},
-		"all, and then two of them": {before: []string{all}, after: []string{a, b},
-			evicted: []handoverEntry{entry("a", ""), entry("b", "")},
-			half:    []handoverEntry{entry("a", ""), entry("b", "")},
-			covered: []handoverEntry{entry("a", "11"), entry("b", "12")}},
-		"all, then two of them, and then one": {before: []string{all}, after: []string{a, b}, gone: "b",
-			evicted: []handoverEntry{entry("a", "")}, half: []handoverEntry{entry("a", "11")},
-			covered: []handoverEntry{entry("a", "11")}},
-		"one, and then all": {before: []string{a}, after: []string{all}, evicted: []handoverEntry{entry("", "")},
-			half: []handoverEntry{entry("", "")}, covered: []handoverEntry{entry("", "10")}},
-	} {
-		for _, asked := range []bool{true, false} { // whether somebody asks for the handover meanwhile
-			t.Run(fmt.Sprint(name, ", asked: ", asked), func(t *testing.T) {
-				l := newController(t, noting(&journal{}), Options{}).ledger
-				pods := newApart()
-				c := l.cacheOf(pods)
-				c.learner = &writes.Learner{}
-				follow := func(paths []string) {
-					for _, path := range paths {
-						c.learner.Learn(&http.Request{URL: &url.URL{Host: "server", Path: path}})
-					}
-				}
-				follow(test.before)
-				owing(parent, l).WroteUnversioned(
-					writes.Target{Host: "server", Resource: "pods", Namespace: "a", Name: "p"})
-				follow(test.after)
-				pods.gone = test.gone
-				ask := func(want []handoverEntry) {
-					if asked {
-						require.ElementsMatch(t, want, l.handoverEntries())
-					}
-				}
-				ask(test.evicted)
-				pods.list(l, "a", "11")
-				ask(test.half)
-				pods.list(l, "b", "12")
-				pods.list(l, "", "10")
-				pods.versions = map[string]string{"": "100", "a": "101", "b": "102"}
-				for namespace := range pods.versions {
-					l.reached(c, namespace)
-				}
-				require.ElementsMatch(t, test.covered, l.handoverEntries(), "the cache has come further since")
-				require.False(t, c.unlisted.Load(), "nothing is looked for any more")
-			})
-		}
-	}
-}
-
-// The lists of single objects have no version in common.
-func TestNoListCoversWhatHasNoVersionOfManySingleObjects(t *testing.T) {
-	l := newController(t, noting(&journal{}), Options{}).ledger
-	secrets := newApart()
-	c := l.cacheOf(secrets)
-	c.byName, c.learner = true, &writes.Learner{ByName: true}
-	c.learner.Learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/namespaces/a/secrets"}})
-	debtor{all: l.all}.LostAnswer(klog.Background(),
-		writes.Target{Host: "server", Resource: "secrets", Namespace: "a", Name: "s"})
-	secrets.list(l, "", "10")
-	require.Equal(t, []handoverEntry{{Host: "server", Resource: "secrets", Relist: true}}, l.handoverEntries())
-}
-
-// apart is an informer that has come further in some places than in others.
-type apart struct {
-	still
-	lists, listed map[string]int
-	versions      map[string]string
-	gone          string // a namespace that it no longer follows
-}
-
-func newApart() *apart {
-	return &apart{lists: map[string]int{"": 1, "a": 1, "b": 1}, listed: map[string]int{"": 1, "a": 1, "b": 1},
-		versions: map[string]string{"": "5", "a": "5", "b": "5"}}
-}
-
-// list begins a list and completes it.
-func (a *apart) list(l *ledger, place, version string) {
-	a.lists[place]++
-	l.reached(l.caches[0], place)
-	a.versions[place], a.listed[place] = version, a.lists[place]
-	l.reached(l.caches[0], place)
-}
-
-func (a *apart) HealthIn(place string) informer.Health {
-	if place != "" && place == a.gone {
-		return informer.Health{}
-	}
-	return informer.Health{State: informer.Live, Lists: a.lists[place], Listed: a.listed[place]}
-}
-
-func (a *apart) ResourceVersion(place string) string { return a.versions[place] }
-
-// A cache that has seen everything is not behind because the wait ends at the same moment.
-func TestAHandoverThatIsSettledAtTheLastMomentIsSettled(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	for range 100 {
-		require.Empty(t, waitForHandover(ctx, []pendingHandover{{settled: closed()}, {settled: closed()}}, time.Hour))
-	}
-	late := make(chan struct{})
-	require.Len(t, waitForHandover(ctx, []pendingHandover{{settled: late}, {settled: closed()}}, time.Hour), 1)
-}
-
 // At the end of its patience a new leader hands on what its caches have not seen, or do not have, and that alone.
 func TestOnlyWhatWasNotSeenIsHandedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -734,58 +479,24 @@ func TestOnlyWhatWasNotSeenIsHandedOn(t *testing.T) {
 			}
 			return nil
 		}
-		elsewhere := handoverEntry{Host: "server", Resource: "pods", ResourceVersion: "7"}
+		elsewhere := debts.Legacy{Host: "server", Resource: "pods", ResourceVersion: "7"}
 		l := &lease{free: make(chan struct{}, 1)}
 		stop := start(t, ManagerOptions{Controllers: []*Controller{c}, Elector: l})
 		synctest.Wait()
 		time.Sleep(time.Second)
-		l.word = encodeHandover([]handoverEntry{{Informer: "well", Relist: true}, {Informer: "broken", Relist: true},
+		l.word = encodeHandover([]debts.Legacy{{Informer: "well", Relist: true}, {Informer: "broken", Relist: true},
 			elsewhere})
 		l.free <- struct{}{}
 		time.Sleep(time.Minute)
 		require.Equal(t, status.StageWorking, c.manager.Inspect().Stage)
 		require.NoError(t, stop())
-		var left []handoverEntry
+		var left []debts.Legacy
 		require.NoError(t, json.Unmarshal([]byte(l.word), &left))
 		require.Len(t, left, 3)
 		require.Contains(t, left, elsewhere)
-		require.Contains(t, left, handoverEntry{Informer: "broken", Relist: true})
-		require.Contains(t, left, handoverEntry{Informer: "well", Listed: "1"}, "it has listed")
+		require.Contains(t, left, debts.Legacy{Informer: "broken", Relist: true})
+		require.Contains(t, left, debts.Legacy{Informer: "well", Listed: "1"}, "it has listed")
 	})
-}
-
-// A list that the handover asks for is not asked for a second time because it takes long.
-func TestALongListForAHandoverIsAskedForOnce(t *testing.T) {
-	l := newController(t, noting(&journal{}), Options{}).ledger
-	pods := listing(l, &still{listed: 1, begun: 1})
-	require.NotNil(t, l.oweHandover(newInheritance([]handoverEntry{{Host: "server", Resource: "pods", Relist: true}})))
-	require.Equal(t, 1, pods.relists)
-	pendingHandover{ledger: l}.relist(klog.Background())
-	require.Equal(t, 1, pods.relists)
-}
-
-// TestAnInformerOfAnotherName may be the one that a word is about: those that are known by name only list anew.
-func TestAnInformerOfAnotherName(t *testing.T) {
-	c := newController(t, noting(&journal{}), Options{})
-	c.ledger.cacheOf(&still{}).learner = &writes.Learner{}
-	m := &Manager{opts: ManagerOptions{Controllers: []*Controller{c}}}
-	known := []handoverEntry{{Informer: "still", ResourceVersion: "7"}}
-	require.Equal(t, known, m.withUnknownInformers(known))
-	renamed := []handoverEntry{{Informer: "lively", ResourceVersion: "7"}}
-	require.Equal(t, append(renamed, handoverEntry{Informer: "still", Relist: true}), m.withUnknownInformers(renamed))
-	require.Equal(t, `[{"informer":"lively","resourceVersion":"7"}]`, m.handoverText(renamed), "it is passed on")
-}
-
-// TestTwoWordsAboutOnePlaceSayMore than either, and what cannot be compared is listed.
-func TestTwoWordsAboutOnePlaceSayMore(t *testing.T) {
-	at := func(v string) handoverEntry { return handoverEntry{ResourceVersion: v} }
-	require.Equal(t, at("10"), at("9").merge(at("10")))
-	require.Equal(t, at("10"), at("10").merge(at("9")))
-	require.Equal(t, at("10"), at("").merge(at("10")))
-	require.Equal(t, at("10"), at("10").merge(at("")))
-	require.True(t, at("a").merge(at("b")).Relist)
-	require.True(t, at("9").merge(handoverEntry{Relist: true}).Relist)
-	require.Equal(t, "7", handoverEntry{Listed: "7"}.merge(handoverEntry{Listed: "6"}).Listed)
 }
 
 // The last leader has written an object that an informer does not select. No event tells the next leader's of that, and
@@ -908,13 +619,69 @@ func TestAHandoverOfACacheOfNames(t *testing.T) {
 	})
 }
 
-// What nothing names any more may still be named as the next leader sees it.
-func TestAHandoverOfWhatNothingNamesAnyMore(t *testing.T) {
-	l := newController(t, noting(&journal{}), Options{}).ledger
-	c := l.cacheOf(&rescoped{apart: true})
-	c.byName, c.learner = true, &writes.Learner{ByName: true}
-	c.learner.Learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/namespaces/default/secrets"}})
-	c.written[metav1.NamespaceAll] = mark{resourceVersion: "7"}
-	require.Len(t, l.handoverEntries(), 1)
-	require.Equal(t, "7", l.handoverEntries()[0].ResourceVersion)
+// A function of WhileLeading makes an object if the cache has none. The next leader's must not make another one because
+// its watch is late.
+func TestWhatIsWrittenWhileLeadingIsHandedOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := reconciletest.NewServer(t, reconciletest.Options{})
+		l := &lease{free: make(chan struct{}, 1)}
+		l.free <- struct{}{}
+		writes, made := make(chan struct{}), make(chan struct{})
+		replica := func(link *reconciletest.Link) (stop func() error) {
+			config := link.Config()
+			config.Wrap(TrackWrites)
+			secrets := kubernetes.NewForConfigOrDie(config).CoreV1().Secrets("default")
+			inf, err := informer.New[*corev1.Secret](secrets, informer.Options[*corev1.Secret]{})
+			require.NoError(t, err)
+			c := newController(t, noting(&journal{}), Options{})
+			For(c, inf)
+			return start(t, ManagerOptions{Controllers: []*Controller{c}, Elector: l,
+				WhileLeading: map[string]func(context.Context) error{"maker": func(ctx context.Context) error {
+					<-writes
+					defer func() { made <- struct{}{} }()
+					if inf.Len() > 0 {
+						return nil
+					}
+					_, err := secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{GenerateName: "s-"}},
+						metav1.CreateOptions{})
+					return err
+				}}})
+		}
+		stop := replica(server.Link())
+		synctest.Wait()
+		second := server.Link()
+		replica(second)
+		time.Sleep(time.Second)
+		second.DelayWatches("secrets", 3*time.Second)
+		close(writes)
+		<-made
+		go func() { _ = stop() }()
+		<-made
+		all, err := kubernetes.NewForConfigOrDie(server.Link().Config()).CoreV1().Secrets("default").List(t.Context(),
+			metav1.ListOptions{})
+		require.NoError(t, err)
+		require.Len(t, all.Items, 1)
+	})
+}
+
+// What was inherited is told to the next leader for as long as what was given up here.
+func TestWhatWasInheritedIsForgotten(t *testing.T) {
+	for _, lasts := range []time.Duration{time.Minute, 2 * debts.LeftFor} {
+		synctest.Test(t, func(t *testing.T) {
+			l := &lease{free: make(chan struct{}, 1)}
+			l.free <- struct{}{}
+			l.word = encodeHandover([]debts.Legacy{{Host: "server", Resource: "secrets", Namespace: "a",
+				ResourceVersion: "7"}})
+			stop := replica(t, l, newMapAPI(), func(context.Context, *cachedMaps) {})
+			time.Sleep(lasts)
+			require.NoError(t, stop())
+			require.Equal(t, lasts < debts.LeftFor, strings.Contains(l.word, "secrets"))
+		})
+	}
+}
+
+func closed() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
 }

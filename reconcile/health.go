@@ -6,6 +6,7 @@ import (
 	"net/url"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile/internal/debts"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
@@ -33,7 +34,8 @@ func (m *Manager) notReady() (failing []string) {
 	}
 	for _, inf := range m.informers {
 		if h := inf.Health(); h.State != informer.Live {
-			failing = append(failing, fmt.Sprintf("informer %s: %s", inf.Name(), h.State)+reasonOf(h, false).Because())
+			failing = append(failing, fmt.Sprintf("informer %s: %s", inf.Name(), h.State)+
+				debts.ReasonOf(h, false).Because())
 		}
 	}
 	if e, ok := m.opts.Elector.(interface{ Ready() error }); ok {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile/internal/debts"
 	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 	"github.com/thermostat-go/thermostat/workqueue"
@@ -41,7 +42,7 @@ func (m *Manager) outline() status.Manager {
 		s.WaitsFor = *missing
 	case s.Stage == status.StageHandover:
 		s.WaitsFor = fmt.Sprintf("its caches to show what the last leader wrote, for %.0f s at most",
-			(2 * doubtAfter).Seconds())
+			(2 * debts.DoubtAfter).Seconds())
 	}
 	s.Leadership = m.leadership()
 	for _, inf := range m.informers {
@@ -54,7 +55,7 @@ func (m *Manager) outline() status.Manager {
 func inspectInformer(inf Informer, withText bool) status.Informer {
 	h := inf.Health()
 	s := status.Informer{Name: inf.Name(), Group: h.Resource.Group, Version: h.Resource.Version,
-		Resource: h.Resource.Resource, State: string(h.State), Since: h.Since, Reason: reasonOf(h, withText),
+		Resource: h.Resource.Resource, State: string(h.State), Since: h.Since, Reason: debts.ReasonOf(h, withText),
 		LastProgress: h.LastProgress, Lists: h.Lists, Rewinds: h.Rewinds, Unknown: h.Unknown,
 		ByMetadata: h.ByMetadata, Rejected: h.Rejected, Queued: h.Queued, Bytes: h.Bytes}
 	s.Silent = tooQuiet(h, time.Now())
@@ -64,7 +65,7 @@ func inspectInformer(inf Informer, withText bool) status.Informer {
 	if of, ok := inf.(anyDynamic); ok {
 		s.Namespaces = of.parts(withText)
 	}
-	tracked, ok := inf.(trackedInformer)
+	tracked, ok := inf.(debts.Informer)
 	if !ok {
 		return s
 	}
@@ -77,19 +78,11 @@ func inspectInformer(inf Informer, withText bool) status.Informer {
 			h := tracked.HealthIn(name)
 			s.Namespaces = append(s.Namespaces,
 				status.Namespace{Name: name, ResourceVersion: tracked.ResourceVersion(name),
-					State: string(h.State), Since: h.Since, Reason: reasonOf(h, withText),
+					State: string(h.State), Since: h.Since, Reason: debts.ReasonOf(h, withText),
 					LastProgress: h.LastProgress})
 		}
 	}
 	return s
-}
-
-// reasonOf returns why a cache is not Live, or nil.
-func reasonOf(h informer.Health, withText bool) *status.Error {
-	if h.State == informer.Live {
-		return nil
-	}
-	return status.ErrorOf(h.LastError, withText)
 }
 
 // longSilence is how long a server is silent that has something to hide: it sends a bookmark about once a minute.
@@ -113,13 +106,14 @@ func (c *Controller) Inspect() status.Controller {
 	for _, n := range c.needs {
 		s.Sources = append(s.Sources, "Needs "+n.family.Name())
 	}
-	for _, ca := range c.ledger.coming.now() {
-		for _, source := range ca.opened() {
+	c.comers.Range(func(_, in any) bool {
+		for _, source := range in.(*comer).now() {
 			s.Panicking += int(source.invalid.n.Load())
 		}
-	}
-	for _, ca := range c.ledger.caches {
-		if ca.subject {
+		return true
+	})
+	for _, ca := range c.ledger.Caches() {
+		if ca.Subject {
 			s.Objects += ca.Len()
 		}
 	}
@@ -144,8 +138,8 @@ func (c *Controller) outline() status.Controller {
 // goes on meanwhile (BenchmarkInspectKeys).
 func (c *Controller) InspectKeys() []status.KeySummary {
 	items, n := c.queue.Snapshot(), 0
-	for _, ca := range c.ledger.caches {
-		if ca.subject {
+	for _, ca := range c.ledger.Caches() {
+		if ca.Subject {
 			n = max(n, ca.Len())
 		}
 	}
@@ -161,8 +155,8 @@ func (c *Controller) InspectKeys() []status.KeySummary {
 		}
 		return &list[i], &seen[i]
 	}
-	for _, ca := range c.ledger.caches {
-		if ca.subject {
+	for _, ca := range c.ledger.Caches() {
+		if ca.Subject {
 			for _, key := range ca.Keys() {
 				of(key)
 			}
@@ -205,7 +199,7 @@ func (c *Controller) InspectKey(key Key) status.Key {
 	s.Doubt = c.doubt(key, s.At)
 	m, outline := c.manager.outline(), c.outline()
 	c.keys.Describe(&s, keys.Seen{Item: item, Queued: queued, Exists: exists}, m.Stage, m.StageSince)
-	s.Debts = c.ledger.owed(key, c.errorTexts) // after the state: a key that is parked without debts is about to run
+	s.Debts = c.ledger.Owed(key, c.errorTexts) // after the state: a key that is parked without debts is about to run
 	s.Why = status.Why(&s, &outline, &m)
 	return s
 }
@@ -222,7 +216,7 @@ func (c *Controller) stage() (status.Stage, time.Time) {
 // inspect returns what the cache of a source has under a key.
 func (s *source) inspect(key Key, withText bool) status.Object {
 	c := s.cache
-	o := status.Object{Informer: c.Name(), OutOfScope: c.HealthIn(c.placeOf(key)).State == ""}
+	o := status.Object{Informer: c.Name(), OutOfScope: c.HealthIn(c.PlaceOf(key)).State == ""}
 	var v informer.Version
 	v, o.Exists = c.Version(key)
 	o.ResourceVersion, o.Deleting = v.ResourceVersion, v.Deleting
@@ -232,7 +226,7 @@ func (s *source) inspect(key Key, withText bool) status.Object {
 			o.InvalidVersion = state.Object.ResourceVersion
 		}
 	}
-	object, _ := c.object(key)
+	object, _ := c.Object(key)
 	if m, ok := object.(metav1.Object); ok && o.Exists {
 		o.Owner = ownerOf(m)
 	}
@@ -255,7 +249,7 @@ func (c *Controller) doubt(key Key, now time.Time) *status.Doubt {
 		for _, namespace := range needed {
 			h := source.cache.HealthIn(namespace)
 			d := &status.Doubt{Source: source.name, Informer: source.cache.Name(), CacheState: string(h.State),
-				Since: h.Since, Reason: reasonOf(h, c.errorTexts)}
+				Since: h.Since, Reason: debts.ReasonOf(h, c.errorTexts)}
 			switch {
 			case tooQuiet(h, now):
 				d.Since = h.LastProgress
@@ -272,29 +266,11 @@ func (c *Controller) doubt(key Key, now time.Time) *status.Doubt {
 func (c *Controller) sourcesOf(key Key) []source {
 	all := c.sources
 	for _, n := range c.needs {
-		for _, ca := range n.caches(key) {
-			all = append(all[:len(all):len(all)], ca.opened()...)
+		for _, in := range n.comers(key) {
+			all = append(all[:len(all):len(all)], in.now()...)
 		}
 	}
 	return all
-}
-
-// staleNamespace returns the namespace for which a key of this one waits: a key without a namespace waits for all that
-// the informer follows, and the first that may not be acted on is named.
-func (c *cache) staleNamespace(namespace string) string {
-	scoped, ok := c.trackedInformer.(interface{ Scope() informer.Scope })
-	switch {
-	case namespace == elsewhere:
-		return metav1.NamespaceAll
-	case !ok || namespace != metav1.NamespaceAll:
-		return namespace
-	}
-	for _, name := range scoped.Scope().Namespaces {
-		if c.Fresh(name) != nil {
-			return name
-		}
-	}
-	return namespace
 }
 
 // ownerOf returns the controlling owner of an object, or nil.

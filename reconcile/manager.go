@@ -15,6 +15,7 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/kube"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/reconcile/internal/debts"
 	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 )
@@ -78,7 +79,7 @@ type Manager struct {
 	// Never changed after NewManager.
 	opts      ManagerOptions
 	informers []*managedInformer
-	ledgers   []*ledger // of the controllers
+	ledgers   debts.Ledgers // of the controllers
 
 	// Any goroutine may use these.
 	failures failures
@@ -106,18 +107,16 @@ func NewManager(opts ManagerOptions) (*Manager, error) {
 	// From here on nothing fails: a Manager that was refused has no controllers.
 	for _, c := range opts.Controllers {
 		m.ledgers = append(m.ledgers, c.ledger)
-	}
-	for _, c := range opts.Controllers {
-		c.manager, c.ledger.all = m, m.ledgers
-		c.errorTexts = opts.ErrorTexts
-		for _, ca := range c.ledger.caches {
-			ca.learner = m.manage(ca.trackedInformer).learner
+		c.manager, c.errorTexts = m, opts.ErrorTexts
+		for _, s := range c.sources {
+			s.cache.Learner = m.manage(s.from).learner
 		}
 		for _, n := range c.needs {
 			n.family.belongTo(m)
 			m.manage(n.family)
 		}
 	}
+	debts.Together(m.ledgers...)
 	for _, inf := range opts.Informers {
 		m.manage(inf)
 	}
@@ -172,16 +171,14 @@ func (opts ManagerOptions) sourceMistakes() (errs []error) {
 		if c.manager != nil {
 			errs = append(errs, fmt.Errorf("controller %q belongs to another Manager already", c.name))
 		}
-		for _, ca := range c.ledger.caches {
-			for _, r := range ca.references {
-				if c.ledger.find(r.from) == nil {
-					errs = append(errs, fmt.Errorf("controller %q: References: informer %s, whose objects name "+
-						"others, is no source of the controller: call For", c.name, r.from.Name()))
-				}
+		for _, r := range c.references {
+			if c.ledger.Find(r.from) == nil {
+				errs = append(errs, fmt.Errorf("controller %q: References: informer %s, whose objects name "+
+					"others, is no source of the controller: call For", c.name, r.from.Name()))
 			}
 		}
 		for _, n := range c.needs {
-			if c.ledger.find(n.from) == nil {
+			if c.ledger.Find(n.from) == nil {
 				errs = append(errs, fmt.Errorf("controller %q: Needs: informer %s, whose objects name others, is no "+
 					"source of the controller: call For", c.name, n.from.Name()))
 			}
@@ -211,7 +208,7 @@ func (m *Manager) manage(inf Informer) *managedInformer {
 			return other
 		}
 	}
-	added := &managedInformer{inf, &writes.Learner{ByName: followsByName(inf)}}
+	added := &managedInformer{inf, debts.NewLearner(inf)}
 	m.informers = append(m.informers, added)
 	return added
 }
@@ -332,7 +329,7 @@ func (m *Manager) waitForCaches(ctx context.Context) error {
 	}
 	for _, c := range m.opts.Controllers {
 		for _, s := range c.sources {
-			if refused[s.cache.trackedInformer] {
+			if refused[s.from] {
 				continue
 			}
 			select {
@@ -422,17 +419,17 @@ func (m *Manager) checkTracking(log klog.Logger) error {
 	var missing []error
 	seen := 0
 	for _, c := range m.opts.Controllers {
-		for _, ca := range c.ledger.caches {
+		for _, ca := range c.ledger.Caches() {
 			if !heardFrom(ca) {
 				continue // it follows no object, or no namespace, yet
 			}
-			passed, unread := ca.learner.Tracked()
+			passed, unread := ca.Learner.Tracked()
 			if !passed {
 				missing = append(missing, untracked(c.name, ca))
 				continue
 			}
 			seen++
-			if !ca.learner.HasScope() {
+			if !ca.Learner.HasScope() {
 				log.Info("An informer asks for what is no collection of a Kubernetes API, so writes there are not "+
 					"waited for, unless Wrote and Deleted tell of them",
 					"controller", c.name, "informer", ca.Name(), "address", unread)
@@ -453,30 +450,30 @@ func (m *Manager) checkTracking(log klog.Logger) error {
 
 // heardFrom reports whether a request of the informer has had an answer: so it has passed TrackWrites if ever it will.
 // A list that has begun may not have been sent yet.
-func heardFrom(ca *cache) bool {
+func heardFrom(ca *debts.Cache) bool {
 	h := ca.Health()
 	return h.Lists > 0 && (h.Listed > 0 || h.LastError != nil)
 }
 
-func untracked(controller string, ca *cache) error {
+func untracked(controller string, ca *debts.Cache) error {
 	return fmt.Errorf("controller %s depends on informer %s, whose requests do not pass TrackWrites as those of other "+
 		"informers do: make its client from what reconcile.ClientConfig returns, too", controller, ca.Name())
 }
 
 // checkTracked is checkTracking for a cache that comes and goes, once it has made requests. A mistake ends the Manager.
-func (m *Manager) checkTracked(controller string, ca *cache) {
-	passed, _ := ca.learner.Tracked()
+func (m *Manager) checkTracked(controller string, ca *debts.Cache) {
+	passed, _ := ca.Learner.Tracked()
 	switch {
 	case passed == m.tracks.Load():
 	case !passed:
 		m.failures.add(untracked(controller, ca))
 	case !m.tracks.Swap(true):
 		for _, c := range m.opts.Controllers {
-			for _, other := range c.ledger.caches {
+			for _, other := range c.ledger.Caches() {
 				if !heardFrom(other) {
 					continue
 				}
-				if passed, _ := other.learner.Tracked(); !passed {
+				if passed, _ := other.Learner.Tracked(); !passed {
 					m.failures.add(untracked(c.name, other))
 				}
 			}

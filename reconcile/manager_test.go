@@ -95,8 +95,8 @@ func TestAControllerBelongsToOneManager(t *testing.T) {
 	require.NoError(t, err)
 	_, err = NewManager(opts)
 	require.EqualError(t, err, `NewManager: controller "test" belongs to another Manager already`)
-	for i, ca := range c.ledger.caches {
-		require.Same(t, first.informers[i].learner, ca.learner, "the refused Manager has taken its caches")
+	for i, ca := range c.ledger.Caches() {
+		require.Same(t, first.informers[i].learner, ca.Learner, "the refused Manager has taken its caches")
 	}
 }
 
@@ -538,4 +538,15 @@ func TestShutdownOfALargeManager(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What is refused is not among what is missing after SyncTimeout.
+func TestNothingIsMissingThatIsNotWaitedFor(t *testing.T) {
+	inf, err := informer.New[*corev1.ConfigMap](newMapAPI(), informer.Options[*corev1.ConfigMap]{})
+	require.NoError(t, err)
+	m := &Manager{informers: []*managedInformer{{Informer: inf}}}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	require.Error(t, m.missingCaches(ended, nil))
+	require.NoError(t, m.missingCaches(ended, map[Informer]bool{inf: true}))
 }

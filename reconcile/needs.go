@@ -104,7 +104,7 @@ func Needs[R any, N comparable, T any](c *Controller, from *informer.SharedIndex
 		return
 	}
 	to.users = append(to.users, u)
-	c.needs = append(c.needs, need{from: from, family: to, await: u.await, caches: u.caches})
+	c.needs = append(c.needs, need{from: from, family: to, await: u.await, comers: u.comers})
 }
 
 // need says which informers of a family the keys of a controller need.
@@ -112,7 +112,7 @@ type need struct {
 	from   Informer
 	family anyDynamic
 	await  func(Key)          // opens a debt for each that may not be acted on
-	caches func(Key) []*cache // those that run
+	comers func(Key) []*comer // those that run
 }
 
 // anyDynamic is a [Dynamic], whatever its types.
@@ -157,11 +157,11 @@ func (u *user[N, T]) arrived(name N) {
 }
 
 func (u *user[N, T]) needsNoLonger(key Key, name N) {
-	if u.ledger.open.Load() == 0 {
+	if !u.ledger.Owes() {
 		return
 	}
 	if m := u.to.running(name); m != nil {
-		u.ledger.awaitNoLonger(key, func(place object) bool { return place.cache == m.caches[u.ledger] })
+		u.ledger.AwaitNoLonger(key, m.comers[u.Controller].Cache, Key{})
 	}
 }
 
@@ -174,11 +174,11 @@ func (u *user[N, T]) await(key Key) {
 			if err != nil {
 				break
 			}
-			switch ca := m.caches[u.ledger]; {
-			case ca.ready(metav1.NamespaceAll):
+			switch ca := m.comers[u.Controller].Cache; {
+			case ca.Ready(metav1.NamespaceAll):
 				u.manager.checkTracked(u.name, ca)
-			case !ca.mayPass():
-				u.ledger.awaitReady(key, object{cache: ca})
+			case !ca.MayPass():
+				u.ledger.AwaitReady(key, ca, Key{})
 			}
 			if !slices.Contains(u.namedBy(key), name) { // or nothing would tell of a change that came before the debt
 				u.needsNoLonger(key, name)
@@ -191,26 +191,26 @@ func (u *user[N, T]) await(key Key) {
 	}
 }
 
-// caches returns the caches of the informers that the object of a key names, of those that run.
-func (u *user[N, T]) caches(key Key) (list []*cache) {
+// comers returns the informers that the object of a key names, of those that run.
+func (u *user[N, T]) comers(key Key) (list []*comer) {
 	for _, name := range u.namedBy(key) {
 		if m := u.to.running(name); m != nil {
-			list = append(list, m.caches[u.ledger])
+			list = append(list, m.comers[u.Controller])
 		}
 	}
 	return list
 }
 
 // addSources makes an informer a source of the controller.
-func (u *user[N, T]) addSources(inf *informer.SharedIndexInformer[T], ca *cache) error {
-	defer ca.opening.Store(false)
+func (u *user[N, T]) addSources(inf *informer.SharedIndexInformer[T], in *comer) error {
+	defer in.opened.Store(true)
 	if u.sources != nil {
 		if err := lifecycle.Try(func() { u.sources(inf) }); err != nil {
 			return fmt.Errorf("the function given to Needs of controller %s: %w", u.name, err)
 		}
 	}
-	if len(ca.sources) == 0 && ca.failed == nil {
+	if len(in.sources) == 0 && in.failed == nil {
 		DependsOn(u.Controller, inf)
 	}
-	return ca.failed
+	return in.failed
 }

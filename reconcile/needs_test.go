@@ -3,22 +3,17 @@ package reconcile
 import (
 	"context"
 	"fmt"
-	"net/http"
-	"net/url"
 	"runtime"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
-	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // circle is a family that runs, and its user, whose keys name the informer "a" as long as a test says so.
@@ -26,6 +21,7 @@ type circle struct {
 	*Dynamic[string, *corev1.ConfigMap]
 	user    *user[string, *corev1.ConfigMap]
 	api     *mapAPI
+	made    *cachedMaps // the last informer of the family
 	isNamed bool
 	stop    func()
 }
@@ -34,8 +30,10 @@ func newCircle(t *testing.T) *circle {
 	f := &circle{api: newMapAPI(), isNamed: true}
 	c := newController(t, noting(&journal{}), Options{})
 	var err error
-	f.Dynamic, err = NewDynamic("family", func(string) (*cachedMaps, error) {
-		return informer.New[*corev1.ConfigMap](f.api, informer.Options[*corev1.ConfigMap]{DisableWatchList: true})
+	f.Dynamic, err = NewDynamic("family", func(string) (_ *cachedMaps, err error) {
+		f.made, err = informer.New[*corev1.ConfigMap](f.api,
+			informer.Options[*corev1.ConfigMap]{DisableWatchList: true})
+		return f.made, err
 	})
 	require.NoError(t, err)
 	f.user = &user[string, *corev1.ConfigMap]{Controller: c, to: f.Dynamic,
@@ -54,6 +52,13 @@ func newCircle(t *testing.T) *circle {
 		require.NoError(t, <-done)
 	}
 	return f
+}
+
+// requireNone requires that the last informer has no cache in the ledger.
+func (f *circle) requireNone(t *testing.T) {
+	t.Helper()
+	require.NotNil(t, f.made)
+	require.Nil(t, f.user.ledger.Find(f.made))
 }
 
 // opened opens the informer, and waits for its list.
@@ -89,11 +94,11 @@ func TestAKeyWaitsForAnInformerThatHasComeAgain(t *testing.T) {
 			return []string{"a"}
 		}
 		f.user.await(parent)
-		require.Len(t, f.user.ledger.owed(parent, false), 1)
-		require.Equal(t, f.running("a").caches[f.user.ledger], f.user.ledger.accounts[parent].debts[0].object.cache)
+		require.Len(t, f.user.ledger.Owed(parent, false), 1)
+		require.NotNil(t, f.running("a"), "what is waited for in one that was given up is no debt")
 		close(answer)
 		synctest.Wait()
-		require.Empty(t, f.user.ledger.owed(parent, false))
+		require.Empty(t, f.user.ledger.Owed(parent, false))
 		f.stop()
 	})
 }
@@ -109,20 +114,20 @@ func TestAnInformerThatIsNotOpenedLeavesNothing(t *testing.T) {
 			_, _ = f.member("a")
 		}()
 		<-done
-		require.Empty(t, f.user.ledger.coming.now())
+		f.requireNone(t)
 		_, err := f.member("a")
 		require.ErrorIs(t, err, lifecycle.ErrExited)
 
 		f.user.sources = func(*cachedMaps) { panic("no") }
 		_, err = f.member("a")
 		require.ErrorContains(t, err, "the function given to Needs of controller test")
-		require.Empty(t, f.user.ledger.coming.now())
+		f.requireNone(t)
 
 		f.user.sources = nil
 		f.stop()
 		_, err = f.member("a")
 		require.ErrorIs(t, err, informer.ErrStopped)
-		require.Empty(t, f.user.ledger.coming.now())
+		f.requireNone(t)
 	})
 }
 
@@ -132,7 +137,7 @@ func TestAnInformerThatTakesNoHandler(t *testing.T) {
 		f := newCircle(t)
 		inf, err := informer.New[*corev1.ConfigMap](f.api, informer.Options[*corev1.ConfigMap]{Name: "ended"})
 		require.NoError(t, err)
-		ca := f.user.ledger.coming.join(inf, &writes.Learner{})
+		ca := f.user.join(inf, &writes.Learner{}, nil)
 		ended, end := context.WithCancel(t.Context())
 		end()
 		require.NoError(t, inf.Run(ended))
@@ -149,7 +154,7 @@ func TestAnInformerThatSomebodyElseRuns(t *testing.T) {
 		m := f.opened(t)
 		f.ended("a", m, fmt.Errorf("informer other: %w", informer.ErrStarted))
 		require.Nil(t, f.running("a"))
-		require.Empty(t, f.user.ledger.coming.now())
+		f.requireNone(t)
 		require.NotSame(t, m, f.opened(t), "it is made anew")
 		f.stop()
 		m.stop()
@@ -208,62 +213,34 @@ func TestManyObjectsThatNameAnInformer(t *testing.T) {
 	})
 }
 
-// A write is noted for the next leader in the caches that the writer's controller does not have.
-func TestWritesAreNotedWhereTheControllerHasNoCache(t *testing.T) {
-	one, two := newController(t, noting(&journal{}), Options{}).ledger, newController(t, noting(&journal{}),
-		Options{}).ledger
-	shared := &still{}
-	one.coming.join(shared, &writes.Learner{})
-	two.coming.join(shared, &writes.Learner{})
-	alone := two.coming.join(&still{}, &writes.Learner{})
-	var noted []*cache
-	debtor{owner: parent, ledger: one, all: []*ledger{one, two}}.note(func(c *cache) { noted = append(noted, c) })
-	require.Equal(t, []*cache{alone}, noted)
-}
-
-// A trouble that was logged ends in the log, too, when its informer is given up.
-func TestALoggedTroubleEndsWithItsInformer(t *testing.T) {
+// A key that comes while its informer is given up gets another one.
+func TestAnInformerThatIsGivenUpWhileItIsOpened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log journal
-		l := newController(t, noting(&journal{}), Options{}).ledger
-		c := comes(l, "a")
-		c.listAfter("")
-		l.awaitReady(parent, object{cache: c})
-		time.Sleep(doubtAfter - time.Second)
-		lines, _ := l.relister.scan()
-		require.Empty(t, lines, "it is not yet worth a line")
-		time.Sleep(minPause)
-		lines, _ = l.relister.scan()
-		require.Len(t, lines, 1)
-		require.Equal(t, cacheNotReady, lines[0].trouble)
-		c.giveUp(l, log.logger())
-		require.Contains(t, fmt.Sprint(log.take()), string(allQuiet))
-		require.Zero(t, l.open.Load())
+		api := newMapAPI()
+		d, err := NewDynamic("family", func(string) (*cachedMaps, error) {
+			return informer.New[*corev1.ConfigMap](api, informer.Options[*corev1.ConfigMap]{})
+		})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- d.Run(ctx) }()
+		require.NoError(t, d.WaitForSync(ctx))
+		ended, end := context.WithCancel(ctx)
+		end()
+		for range 50 {
+			require.NoError(t, d.WaitForSync(ended), "it has begun")
+		}
+		old := &member[*corev1.ConfigMap]{over: make(chan struct{})}
+		d.members["a"] = old
+		d.giveUp(old)
+		m, err := d.member("a")
+		require.NoError(t, err)
+		require.NotSame(t, old, m)
+		require.ErrorIs(t, d.Run(ctx), informer.ErrStarted)
+		cancel()
+		require.NoError(t, <-done)
+		delete(d.members, "a")
+		_, err = d.member("a")
+		require.ErrorIs(t, err, informer.ErrStopped)
 	})
-}
-
-// A write to what was just given up is followed from the moment at which it is sent: the informer may come again, and
-// list, before its answer is lost.
-func TestAWriteToWhatWasGivenUpIsFollowed(t *testing.T) {
-	l := newController(t, noting(&journal{}), Options{}).ledger
-	l.all = []*ledger{l}
-	of := func() *cache {
-		learns := &writes.Learner{}
-		learns.Learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/namespaces/a/secrets"}})
-		return l.coming.join(&rescoped{apart: true, still: still{listed: 1}}, learns)
-	}
-	of().giveUp(l, klog.Background())
-	by := debtor{owner: parent, ledger: l, all: l.all}
-	to, followed := by.TargetOf(klog.Background(), "server/api/v1/namespaces/a/secrets/s")
-	require.True(t, followed)
-	by.Sends(to)
-	require.True(t, l.park(parent), "it waits for the answer")
-	of()
-	by.LostAnswer(klog.Background(), to)
-	by.Answered(to)
-	debts := l.owed(parent, false)
-	require.Len(t, debts, 1)
-	require.Equal(t, status.DebtUnknown, debts[0].Kind)
-	_, followed = by.TargetOf(klog.Background(), "server/api/v1/namespaces/a/pods/s")
-	require.False(t, followed)
 }

@@ -9,10 +9,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/fakeapi"
@@ -237,4 +239,9 @@ func TestAChangeDoesNotEndThePauseThatTheServerAsksFor(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []string{"a at 0s", "b at 3s", "c at 6s", "a at 10s", "a at 16s"}, log.take())
 	})
+}
+
+// logger notes what is logged.
+func (j *journal) logger() klog.Logger {
+	return funcr.New(func(_, args string) { j.note("%s", args) }, funcr.Options{})
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/reconcile/internal/debts"
 )
 
 // References lets the objects of an informer name objects of another resource, of which the cache holds only those that
@@ -41,8 +42,8 @@ func References[R, T any](c *Controller, from *informer.SharedIndexInformer[R], 
 		c.mistake("References: %w", err)
 		return
 	}
-	ca := c.ledger.cacheOf(to.SharedIndexInformer)
-	ca.references = append(ca.references, reference{from, func(key Key) []Key {
+	ca := c.ledger.CacheOf(to.SharedIndexInformer)
+	c.references = append(c.references, reference{c, ca, from, func(key Key) []Key {
 		object, exists := from.Get(key)
 		if !exists {
 			return nil
@@ -55,7 +56,7 @@ func References[R, T any](c *Controller, from *informer.SharedIndexInformer[R], 
 			return
 		}
 		for _, named := range namesIn(names, e.Old) {
-			c.ledger.stillNeeds(e.Key, ca, named)
+			c.stillNeeds(e.Key, ca, named)
 		}
 	}, informer.HandlerOptions{Name: "References of controller " + c.name, Inline: true, CrashOnPanic: true})
 	if err != nil {
@@ -73,36 +74,27 @@ func namesIn[R any](names func(R) []Key, object R) (keys []Key) {
 
 // reference says which objects of a cache a key needs, as its own object names them.
 type reference struct {
+	*Controller
+	to      *debts.Cache
 	from    Informer
 	namedBy func(Key) []Key // what the object of a key names; calls user code
 }
 
-// needs reports whether the object of a key names an object of the cache. It calls user code.
-func (c *cache) needs(key, named Key) bool {
-	return slices.ContainsFunc(c.references, func(r reference) bool { return slices.Contains(r.namedBy(key), named) })
-}
-
-// awaitNamed opens a debt for each object that the object of a key names and of which the cache does not know enough.
-func (c *cache) awaitNamed(key Key, l *ledger) {
-	for _, r := range c.references {
-		for _, named := range r.namedBy(key) {
-			if c.Fresh(c.placeOf(named)) != nil {
-				l.awaitReady(key, object{c, named})
-				l.stillNeeds(key, c, named) // or nothing would tell of a change that came before the debt
-			}
+// await opens a debt for each object that the object of a key names and of which the cache does not know enough.
+func (r reference) await(key Key) {
+	for _, named := range r.namedBy(key) {
+		if r.to.Fresh(r.to.PlaceOf(named)) != nil {
+			r.ledger.AwaitReady(key, r.to, named)
+			r.stillNeeds(key, r.to, named) // or nothing would tell of a change that came before the debt
 		}
 	}
 }
 
-// stillNeeds lets a key wait no longer for an object that its own object does not name any more.
-func (l *ledger) stillNeeds(key Key, c *cache, named Key) {
-	if l.open.Load() > 0 && !c.needs(key, named) {
-		l.awaitNoLonger(key, func(place object) bool { return place == object{c, named} })
+// stillNeeds lets a key wait no longer for an object that its own object does not name any more. It calls user code.
+func (c *Controller) stillNeeds(key Key, in *debts.Cache, named Key) {
+	if c.ledger.Owes() && !slices.ContainsFunc(c.references, func(r reference) bool {
+		return r.to == in && slices.Contains(r.namedBy(key), named)
+	}) {
+		c.ledger.AwaitNoLonger(key, in, named)
 	}
-}
-
-// followsByName reports whether an informer follows single objects.
-func followsByName(inf any) bool {
-	scoped, ok := inf.(interface{ Scope() informer.Scope })
-	return ok && scoped.Scope().ByName
 }

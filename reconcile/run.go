@@ -82,9 +82,8 @@ func (r *run) Value(key any) any {
 	case runKey{}:
 		return r
 	case writes.WriterKey{}:
-		l := r.worker.ledger
-		return &writes.Writer{History: &r.Run, Debtor: debtor{r.Key, l, l.all}, Paths: l.paths,
-			ErrorTexts: r.worker.errorTexts}
+		w := r.worker
+		return &writes.Writer{History: &r.Run, Debtor: w.ledger.Debtor(r.Key), Paths: w.paths, ErrorTexts: w.errorTexts}
 	}
 	return r.context().Value(key)
 }
@@ -138,7 +137,7 @@ func report(ctx context.Context, inf Informer, o metav1.Object, deleted bool) er
 	if kube.IsNil(inf) {
 		return errors.New("the informer is nil")
 	}
-	c := r.worker.ledger.find(inf)
+	c := r.worker.ledger.Find(inf)
 	switch {
 	case c == nil && len(r.worker.needs) > 0:
 		return fmt.Errorf("informer %s is no source of controller %s: if it is one of a Dynamic, no object has named "+
@@ -158,15 +157,9 @@ func report(ctx context.Context, inf Informer, o metav1.Object, deleted bool) er
 	if deleted {
 		verb = "deleted"
 	}
-	gone := writes.IsGone(o)
 	r.Record(status.Write{At: time.Now(), Verb: verb, Resource: inf.Name(), Namespace: key.Namespace, Name: key.Name,
 		ResourceVersion: o.GetResourceVersion()})
 	r.Wrote(o.GetUID(), o.GetResourceVersion(), deleted)
-	d := &debt{owner: r.Key, kind: status.DebtChange, object: object{c, key}, uid: o.GetUID(),
-		resourceVersion: o.GetResourceVersion(), expected: true}
-	if deleted || gone {
-		d.kind, d.mayStay = status.DebtDeletion, !gone
-	}
-	r.worker.ledger.owe(d)
+	r.worker.ledger.Debtor(r.Key).Report(c, o, deleted)
 	return nil
 }

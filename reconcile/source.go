@@ -13,6 +13,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/reconcile/internal/debts"
 	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
 )
 
@@ -28,7 +29,8 @@ type Informer interface {
 // source is an informer that names keys for a controller to reconcile.
 type source struct {
 	name    string // as causes have it
-	cache   *cache
+	from    Informer
+	cache   *debts.Cache
 	subject bool // the keys are those of the informer's objects
 	added   *informer.Registration
 	invalid *invalidObjects
@@ -192,8 +194,7 @@ func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInfor
 		c.mistake("%s: the informer is nil", verb)
 		return
 	}
-	ca := c.ledger.find(inf)
-	comes := ca != nil && ca.opening.Load()
+	comer, comes := opening(c, inf)
 	switch {
 	case c.manager != nil && !comes:
 		c.mistake("%s was called after NewManager", verb)
@@ -205,11 +206,14 @@ func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInfor
 		c.mistake("%s: a condition is nil", verb)
 		return
 	}
-	if !comes {
-		ca = c.ledger.cacheOf(inf)
+	var ca *debts.Cache
+	if comes {
+		ca = comer.Cache
+	} else {
+		ca = c.ledger.CacheOf(inf)
 	}
-	ca.subject = ca.subject || n.subject
-	ca.object = func(key Key) (any, bool) { return inf.Get(key) }
+	ca.Subject = ca.Subject || n.subject
+	ca.Object = func(key Key) (any, bool) { return inf.Get(key) }
 	n.Controller, n.cache, n.cause, n.invalid = c, ca, verb+" "+inf.Name(), &invalidObjects{}
 	var resync time.Duration
 	if n.subject {
@@ -219,31 +223,39 @@ func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInfor
 		Name: verb + " of controller " + c.name, Inline: true, Resync: resync, CrashOnPanic: true,
 		Reached: func(namespace, _ string) {
 			n.askAgain()
-			c.ledger.reached(ca, namespace)
+			c.ledger.Reached(ca, namespace)
 		},
 		Invalid: n.handleInvalid,
 	})
 	switch {
 	case err != nil && comes:
-		ca.failed = cmp.Or(ca.failed, fmt.Errorf("%s: %w", verb, err))
+		comer.failed = cmp.Or(comer.failed, fmt.Errorf("%s: %w", verb, err))
 		return
 	case err != nil:
 		c.mistake("%s: %w", verb, err)
 		return
 	}
-	s := source{n.cause, ca, n.subject, added, n.invalid}
+	s := source{n.cause, inf, ca, n.subject, added, n.invalid}
 	if comes {
-		ca.sources = append(ca.sources, s)
+		comer.sources = append(comer.sources, s)
 		return
 	}
 	c.sources = append(c.sources, s)
+}
+
+// opening returns the informer of a family that is about to get its sources, if it is one.
+func opening(c *Controller, inf Informer) (*comer, bool) {
+	if in, ok := c.comers.Load(inf); ok && !in.(*comer).opened.Load() {
+		return in.(*comer), true
+	}
+	return nil, false
 }
 
 // namer is the handler of a source. It allocates nothing for an event (BenchmarkNaming): a program starts with one
 // event for each object.
 type namer[T any] struct {
 	*Controller
-	cache      *cache
+	cache      *debts.Cache
 	cause      string
 	subject    bool            // each object names its own key
 	keys       func(T) []Key   // returns the keys of a state. Nil: there are none but that
@@ -289,7 +301,7 @@ func (n *namer[T]) handle(e informer.Event[T]) {
 	if e.FinalStateUnknown {
 		version = ""
 	}
-	n.ledger.saw(n.cache, e.Key, e.UID, version, e.Type == informer.Deleted)
+	n.ledger.Saw(n.cache, e.Key, e.UID, version, e.Type == informer.Deleted)
 }
 
 // addNamed adds the keys that an event has named.
@@ -352,7 +364,7 @@ func (n *namer[T]) keysOf(state T) (keys []Key, err error) {
 // handleInvalid names the keys of an object that cannot be taken, or can be again: those of both of its states, if it
 // has two. A key that is parked because the cache could not take what it wrote may go on.
 func (n *namer[T]) handleInvalid(key Key, before, now *informer.InvalidError) {
-	defer n.ledger.saw(n.cache, key, "", "", false)
+	defer n.ledger.Saw(n.cache, key, "", "", false)
 	var named []Key
 	for _, state := range []*informer.InvalidError{before, now} {
 		if state == nil || n.nameInvalid == nil {

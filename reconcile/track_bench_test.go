@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
@@ -24,10 +26,14 @@ func BenchmarkTrackWrites(b *testing.B) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p", UID: "u", ResourceVersion: "7"},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "registry.example/main:1"}}},
 	}
-	body := protobufOf(b, "Pod", pod)
-	answer := transport(func(*http.Request) (*http.Response, error) {
+	var encoded bytes.Buffer
+	if err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(pod, &encoded); err != nil {
+		b.Fatal(err)
+	}
+	answer := tripper(func(*http.Request) (*http.Response, error) {
 		header := http.Header{"Content-Type": {"application/vnd.kubernetes.protobuf"}}
-		return &http.Response{StatusCode: 201, Header: header, Body: io.NopCloser(bytes.NewReader(body))}, nil
+		body := io.NopCloser(bytes.NewReader(encoded.Bytes()))
+		return &http.Response{StatusCode: 201, Header: header, Body: body}, nil
 	})
 	for _, kind := range []struct{ name, method, path string }{
 		{"write", http.MethodPost, "/api/v1/namespaces/a/pods"},
@@ -39,12 +45,14 @@ func BenchmarkTrackWrites(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			cache := c.ledger.cacheOf(&still{version: func(Key) (informer.Version, bool) {
-				return informer.Version{UID: "u", ResourceVersion: "7"}, true
-			}})
-			cache.learner = &writes.Learner{}
+			inf, err := informer.New[*corev1.ConfigMap](newMapAPI(), informer.Options[*corev1.ConfigMap]{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			cache := c.ledger.CacheOf(hasPod{inf})
+			cache.Learner = &writes.Learner{}
 			pods := &url.URL{Scheme: "https", Host: "server:6443", Path: "/api/v1/pods"}
-			cache.learner.Learn(&http.Request{URL: pods})
+			cache.Learner.Learn(&http.Request{URL: pods})
 			w := newWorker(c, b.Context(), b.Context(), nil)
 			w.turn.Began = time.Now()
 			defer w.stopTimer()
@@ -64,4 +72,11 @@ func BenchmarkTrackWrites(b *testing.B) {
 			}
 		})
 	}
+}
+
+// hasPod is an informer whose cache has the pod of the benchmark.
+type hasPod struct{ *cachedMaps }
+
+func (hasPod) Version(Key) (informer.Version, bool) {
+	return informer.Version{UID: "u", ResourceVersion: "7"}, true
 }

@@ -106,7 +106,7 @@ func (w *worker) handle(claim workqueue.Claim[Key]) {
 		claim.Rest(0) // it needs no more what it has waited for: the ledger has added it again
 		return
 	}
-	if c.ledger.park(key) {
+	if c.ledger.Park(key) {
 		w.log.V(4).Info("Parked until the caches have seen what the last run wrote, and may be acted on", "key", key)
 		claim.Rest(0) // the ledger adds the key again when its last debt is paid, even before this line
 		return
@@ -259,7 +259,7 @@ func (w *worker) checkPace(r *run, took time.Duration) {
 	if !seen.LooksLimited() {
 		return
 	}
-	w.ledger.once.do("pace", func() {
+	w.paceSaid.Do(func() {
 		r.Log().Info("A run has spent most of its time before its requests, and not in them. If Reconcile itself is "+
 			"not slow, its client has a client-side limit: client-go sets one of 5 requests a second, unless the "+
 			"rest.Config has a QPS; reconcile.ClientConfig sets none", "took", took, "before", seen.BeforeRequests,

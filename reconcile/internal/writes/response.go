@@ -44,7 +44,7 @@ type Write struct {
 //	                                    terminating before, or has a grace period, it may have stayed
 //
 // Source: k8s.io/apiserver, pkg/registry/generic/registry (Store.Update, Delete, DeleteCollection). The file
-// testdata/answers.json of package reconcile has the answers of a real server.
+// testdata/answers.json of package debts has the answers of a real server.
 func NewWrite(t Target, method string, status int, o Metadata) Write {
 	if o.Details != nil {
 		return Write{Target: t, Object: Key{Namespace: t.Namespace, Name: t.Name}, UID: o.Details.UID,

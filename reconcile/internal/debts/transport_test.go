@@ -1,50 +1,158 @@
-package reconcile
+package debts
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
-	"testing/synctest"
-	"time"
 
-	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/leaderelection"
 	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
 	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
-// bench is a controller whose caches see nothing, and a run of it that makes requests.
+// answering is a transport that answers with one object, or fails.
+type answering struct {
+	code   int
+	object runtime.Object
+	err    error
+	media  string // of the answer, if not JSON
+	cut    bool   // the connection breaks before the end of the answer
+}
+
+func (a answering) RoundTrip(*http.Request) (*http.Response, error) {
+	if a.err != nil {
+		return nil, a.err
+	}
+	body, err := json.Marshal(a.object)
+	var r io.Reader = bytes.NewReader(body)
+	if a.cut {
+		r = io.MultiReader(r, iotest.ErrReader(io.ErrUnexpectedEOF))
+	}
+	media := cmp.Or(a.media, "application/json")
+	return &http.Response{StatusCode: a.code, Header: http.Header{"Content-Type": {media}}, Body: io.NopCloser(r)}, err
+}
+
+func TestOnlyWritesThatSucceededAreRecorded(t *testing.T) {
+	const pods, pod = "https://server/api/v1/namespaces/a/pods", "https://server/api/v1/namespaces/a/pods/p"
+	object := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p", UID: "u", ResourceVersion: "7"}}
+	for name, test := range map[string]struct {
+		method, url string
+		answer      answering
+		want        int // debts
+		relists     int
+	}{
+		"create":    {"POST", pods, answering{code: 201, object: object}, 1, 0},
+		"update":    {"PUT", pod, answering{code: 200, object: object}, 1, 0},
+		"patch":     {"PATCH", pod, answering{code: 200, object: object}, 1, 0},
+		"status":    {"PUT", pod + "/status", answering{code: 200, object: object}, 1, 0},
+		"dry run":   {"POST", pods + "?dryRun=All", answering{code: 201, object: object}, 0, 0},
+		"get":       {"GET", pod, answering{code: 200, object: object}, 0, 0},
+		"binding":   {"POST", pod + "/binding", answering{code: 201, object: object}, 0, 0},
+		"proxied":   {"POST", pod + "/proxy/some/path", answering{code: 201, object: object}, 0, 0},
+		"conflict":  {"PUT", pod, answering{code: 409, object: &metav1.Status{}}, 0, 0},
+		"no answer": {"POST", pods, answering{err: errors.New("connection reset")}, 1, 1},
+		"no connection": {"POST", pods, answering{err: &net.OpError{Op: "dial", Err: errors.New("refused")}}, 0,
+			0},
+		"too late":        {"PUT", pod, answering{code: 504, object: &metav1.Status{}}, 1, 1},
+		"a broken server": {"DELETE", pod, answering{code: 500, object: &metav1.Status{}}, 1, 1},
+		"half an answer":  {"PUT", pod, answering{code: 200, object: object, cut: true}, 1, 1},
+		"not understood":  {"PUT", pod, answering{code: 200, object: object, media: "text/plain"}, 1, 1},
+		"unknown, elsewhere": {"POST", "https://server/api/v1/namespaces/a/secrets",
+			answering{code: 500, object: &metav1.Status{}}, 0, 0},
+		"unknown, a dry run": {"POST", pods + "?dryRun=All", answering{code: 500, object: &metav1.Status{}}, 0, 0},
+		"of another resource": {"POST", "https://server/api/v1/namespaces/a/secrets",
+			answering{code: 201, object: object}, 0, 0},
+		"without a name": {"POST", pods, answering{code: 201, object: &corev1.Pod{}}, 1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			l := b.Ledger
+			pods := listing(l, &still{})
+			req, err := http.NewRequestWithContext(b.ctx, test.method, test.url, nil)
+			require.NoError(t, err)
+			resp, err := writes.Track(test.answer).RoundTrip(req)
+			require.Equal(t, test.answer.err, err)
+			require.EqualValues(t, test.want, l.open.Load())
+			l.relister.scan()
+			require.Equal(t, test.relists, pods.relists)
+			if err == nil {
+				want, err := json.Marshal(test.answer.object)
+				require.NoError(t, err)
+				got, err := io.ReadAll(resp.Body)
+				if test.answer.cut {
+					require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+				} else {
+					require.NoError(t, err)
+				}
+				require.Equal(t, want, got, "the caller still finds the whole answer")
+			}
+		})
+	}
+}
+
+func encodeJSON(t *testing.T, o runtime.Object) []byte {
+	b, err := json.Marshal(o)
+	require.NoError(t, err)
+	return b
+}
+
+func encodeProtobuf(t *testing.T, o runtime.Object) []byte {
+	var b bytes.Buffer
+	require.NoError(t, protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(o, &b))
+	return b.Bytes()
+}
+
+func encodeCBOR(t *testing.T, o runtime.Object) []byte {
+	var b bytes.Buffer
+	require.NoError(t, cbor.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(o, &b))
+	return b.Bytes()
+}
+
+// bench is the ledger of a controller whose caches see nothing, and a key that makes requests.
 type bench struct {
 	t *testing.T
-	*Controller
+	*Ledger
+	history
 	ctx context.Context
 }
 
+// history has the latest record of a write.
+type history struct {
+	*keys.Run
+	latest status.Write
+}
+
+func (h *history) Record(w status.Write) { h.latest = w }
+
 // newBench makes one whose informers ask for these.
 func newBench(t *testing.T, informers ...string) *bench {
-	b := &bench{t: t, Controller: newController(t, noting(&journal{}), Options{})}
+	b := &bench{t: t, Ledger: newLedger(), history: history{Run: &keys.Run{}}}
+	b.Returned()
 	for _, url := range informers {
 		b.follow(&still{}, url)
 	}
@@ -56,24 +164,25 @@ func holding(uid types.UID) *still {
 	return &still{version: func(Key) (informer.Version, bool) { return informer.Version{UID: uid}, true }}
 }
 
-// run begins a run.
-func (b *bench) run(ctx context.Context) *bench {
-	w := newWorker(b.Controller, ctx, ctx, nil)
-	w.turn.Began = time.Now()
-	b.ctx = &run{Run: keys.Run{Key: Key{Namespace: "a", Name: "owner"}, Turn: &w.turn}, worker: w}
+// run lets the key make requests with a ctx.
+func (b *bench) run(ctx context.Context) *bench { return b.by(ctx, b.Debtor(b.key())) }
+
+func (b *bench) by(ctx context.Context, d Debtor) *bench {
+	b.ctx = context.WithValue(ctx, writes.WriterKey{}, &writes.Writer{History: &b.history, Debtor: d,
+		Paths: writes.NewPaths(b.States)})
 	return b
 }
 
 // follow adds an informer that makes one request.
 func (b *bench) follow(s *still, url string) *still {
 	b.t.Helper()
-	c := b.ledger.cacheOf(s)
-	if c.learner == nil {
-		c.learner = &writes.Learner{}
+	c := b.Ledger.CacheOf(s)
+	if c.Learner == nil {
+		c.Learner = &writes.Learner{}
 	}
-	req, err := http.NewRequestWithContext(writes.WithLearner(b.t.Context(), c.learner), http.MethodGet, url, nil)
+	req, err := http.NewRequestWithContext(writes.WithLearner(b.t.Context(), c.Learner), http.MethodGet, url, nil)
 	require.NoError(b.t, err)
-	_, err = TrackWrites(answering{code: 200, object: &corev1.PodList{}}).RoundTrip(req)
+	_, err = writes.Track(answering{code: 200, object: &corev1.PodList{}}).RoundTrip(req)
 	require.NoError(b.t, err)
 	return s
 }
@@ -83,17 +192,17 @@ func (b *bench) send(method, url string, body io.Reader, next http.RoundTripper)
 	b.t.Helper()
 	req, err := http.NewRequestWithContext(b.ctx, method, url, body)
 	require.NoError(b.t, err)
-	resp, err := TrackWrites(next).RoundTrip(req)
+	resp, err := writes.Track(next).RoundTrip(req)
 	if err == nil {
 		_, err = io.Copy(io.Discard, resp.Body)
 		require.NoError(b.t, err)
 	}
-	return b.ledger.open.Load()
+	return b.Ledger.open.Load()
 }
 
 // unknown counts the debts for what may have been written or not.
 func (b *bench) unknown() (n int) {
-	for _, d := range openDebts(b.ledger) {
+	for _, d := range openDebts(b.Ledger) {
 		if !d.ofObject() {
 			n++
 		}
@@ -110,151 +219,6 @@ func podCalled(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 		c(pod)
 	}
 	return pod
-}
-
-// A write is known for one to what an informer follows by the informer's own requests: whatever the version is called,
-// and the server.
-func TestAWriteIsKnownByWhatAnInformerAsksFor(t *testing.T) {
-	for name, test := range map[string]struct {
-		asked, written string
-		known          bool
-	}{
-		"version of a date": {
-			"/apis/g.io/v1api20201101/things", "/apis/g.io/v1api20201101/namespaces/a/things", true,
-		},
-		"version zero": {
-			"/apis/g.io/v0alpha1/namespaces/a/things", "/apis/g.io/v0alpha1/namespaces/a/things", true,
-		},
-		"version without a number": {
-			"/apis/g.io/stable/things?watch=1", "/apis/g.io/stable/namespaces/a/things/t", true,
-		},
-		"another version of it": {"/apis/g.io/stable/things", "/apis/g.io/v1/namespaces/a/things/t", true},
-		"its status": {
-			"/apis/g.io/stable/things", "/apis/g.io/v1/namespaces/a/things/t/status", true,
-		},
-		"in no namespace":          {"/apis/g.io/stable/things", "/apis/g.io/stable/things/t", true},
-		"another group":            {"/apis/g.io/stable/things", "/apis/h.io/stable/namespaces/a/things", false},
-		"a group of a longer name": {"/apis/g.io/stable/things", "/apis/g.io.x/stable/namespaces/a/things", false},
-		"another resource":         {"/apis/g.io/stable/things", "/apis/g.io/stable/namespaces/a/others", false},
-		"namespace of a telling name": {
-			"/apis/g.io/v1/namespaces/api/things", "/apis/g.io/v1/namespaces/api/things/v1", true,
-		},
-		"namespace of a resource": {"/api/v1/namespaces/pods/pods", "/api/v1/namespaces/pods/pods", true},
-		"namespaces":              {"/api/v1/namespaces", "/api/v1/namespaces/a", true},
-		"a namespace's end":       {"/api/v1/namespaces", "/api/v1/namespaces/a/finalize", true},
-		"what is in a namespace":  {"/api/v1/namespaces", "/api/v1/namespaces/a/pods", false},
-		"behind a prefix": {
-			"/k8s/clusters/c-1/apis/g.io/stable/things", "/k8s/clusters/c-1/apis/g.io/stable/namespaces/a/things", true,
-		},
-		"another prefix": {
-			"/clusters/c-1/apis/g.io/stable/things", "/clusters/c-2/apis/g.io/stable/namespaces/a/things", false,
-		},
-		"no prefix": {
-			"/k8s/clusters/c-1/apis/g.io/stable/things", "/apis/g.io/stable/namespaces/a/things", false,
-		},
-		"behind a prefix like a path": {
-			"/api/v1/apis/g.io/stable/things", "/api/v1/apis/g.io/stable/namespaces/a/things", true,
-		},
-		"behind a prefix that is apis": {"/apis/x/v1/api/v1/pods", "/apis/x/v1/api/v1/namespaces/a/pods", true},
-		"the default port": {
-			"https://server:443/api/v1/pods", "https://server/api/v1/namespaces/a/pods", true,
-		},
-		"the default port, in writes": {
-			"https://server/api/v1/pods", "https://server:443/api/v1/namespaces/a/pods", true,
-		},
-		"the default port of http": {
-			"http://server:80/api/v1/pods", "http://server/api/v1/namespaces/a/pods", true,
-		},
-		"the default port of the other": {
-			"https://server:80/api/v1/pods", "https://server/api/v1/namespaces/a/pods", false,
-		},
-		"another port": {
-			"https://server:6443/api/v1/pods", "https://server/api/v1/namespaces/a/pods", false,
-		},
-		"capitals": {
-			"https://Server.Example/api/v1/pods", "https://server.example/api/v1/namespaces/a/pods", true,
-		},
-		"an address": {
-			"https://[::1]:443/api/v1/pods", "https://[::1]/api/v1/namespaces/a/pods", true,
-		},
-		"another server": {
-			"https://server/api/v1/pods", "https://elsewhere/api/v1/namespaces/a/pods", false,
-		},
-		"slashes that mean nothing": {
-			"https://server//api/v1/pods/", "https://server/api/v1//namespaces/a/pods", true,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			server := func(s string) string {
-				if s[0] == '/' {
-					s = "https://server" + s
-				}
-				return s
-			}
-			pod := podCalled("p", func(p *corev1.Pod) { p.Namespace = namespaceIn(test.asked) })
-			b := newBench(t, server(test.asked))
-			debts := b.send("PUT", server(test.written), nil, answering{code: 200, object: pod})
-			require.Equal(t, test.known, debts == 1, "%d debts", debts)
-		})
-	}
-}
-
-// namespaceIn returns the namespace that a collection's path has, or another one.
-func namespaceIn(path string) string {
-	for _, namespace := range []string{"api", "pods"} {
-		if bytes.Contains([]byte(path), []byte("/namespaces/"+namespace+"/")) {
-			return namespace
-		}
-	}
-	return "a"
-}
-
-// A controller with a custom resource of a version that is not called v1 or the like runs, beside one with a core
-// resource.
-func TestAnInformerOfAnyVersionIsSeenByTrackWrites(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log := &journal{}
-		ctx := klog.NewContext(t.Context(), log.logger())
-		c := newController(t, noting(&journal{}), Options{})
-		for _, path := range []string{"/api/v1/configmaps", "/apis/g.io/v1api20201101/configmaps", "/v1/things"} {
-			opts := informer.Options[*corev1.ConfigMap]{Name: path}
-			maps, err := informer.New[*corev1.ConfigMap](asking{newMapAPI(), path}, opts)
-			require.NoError(t, err)
-			DependsOn(c, maps)
-		}
-		stop := startIn(ctx, t, ManagerOptions{Controllers: []*Controller{c}})
-		time.Sleep(time.Minute)
-		require.NoError(t, stop())
-		lines := fmt.Sprint(log.take())
-		named := `"controller"="test" "informer"="/v1/things" "address"="server/v1/things"`
-		require.Contains(t, lines, named, "what cannot be tracked")
-		require.NotContains(t, lines, "configmaps")
-	})
-}
-
-// logger notes what is logged.
-func (j *journal) logger() klog.Logger {
-	return funcr.New(func(_, args string) { j.note("%s", args) }, funcr.Options{})
-}
-
-// asking is a fake API whose requests pass TrackWrites.
-type asking struct {
-	*mapAPI
-	path string
-}
-
-func (a asking) List(ctx context.Context, opts metav1.ListOptions) (*corev1.ConfigMapList, error) {
-	return a.mapAPI.List(a.ask(ctx), opts)
-}
-
-func (a asking) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-	return a.mapAPI.Watch(a.ask(ctx), opts)
-}
-
-func (a asking) ask(ctx context.Context) context.Context {
-	req := (&http.Request{URL: &url.URL{Scheme: "https", Host: "server", Path: a.path}}).WithContext(ctx)
-	_, _ = TrackWrites(answering{code: 200, object: &corev1.ConfigMapList{}}).RoundTrip(req)
-	return ctx
 }
 
 // The contents of an answer tell what it is; its kind does not.
@@ -324,7 +288,7 @@ func TestAnAnswerIsJudgedByItsContents(t *testing.T) {
 			}
 			b.send(test.method, url, nil, bytesOf(200, test.media, test.body))
 			var names []string
-			for o := range b.ledger.objects {
+			for o := range b.Ledger.objects {
 				names = append(names, o.key.Name)
 			}
 			require.ElementsMatch(t, test.names, names)
@@ -338,15 +302,6 @@ func successOf(details *metav1.StatusDetails) *metav1.Status {
 	return &metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess, Details: details,
 	}
-}
-
-// protobufOf encodes an object as one of that kind.
-func protobufOf(t testing.TB, kind string, o interface{ Marshal() ([]byte, error) }) []byte {
-	raw, err := o.Marshal()
-	require.NoError(t, err)
-	envelope, err := (&runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "v1", Kind: kind}, Raw: raw}).Marshal()
-	require.NoError(t, err)
-	return append([]byte("k8s\x00"), envelope...)
 }
 
 // transport is a function that is one.
@@ -391,89 +346,6 @@ func TestAnAnswerThatDoesNotTellWhatWasWrittenIsALostOne(t *testing.T) {
 			const secret = "https://server/api/v1/secrets/s"
 			debts := b.send(test.method, secret, nil, answering{code: 200, object: test.object})
 			require.EqualValues(t, 1, debts, "nobody follows these")
-		})
-	}
-}
-
-// Of a field that its answer is not asked for a write may or may not be seen: it is waited for. Names and namespaces
-// are known. Labels are, too, but those from before a change are not.
-func TestAWriteIsWaitedForUnlessTheSelectorsRuleItOut(t *testing.T) {
-	labelled := podCalled("p", func(p *corev1.Pod) { p.Labels = map[string]string{"app": "x"} })
-	deleted := successOf(&metav1.StatusDetails{Name: "p", UID: "uid-p"})
-	for name, test := range map[string]struct {
-		query  string
-		method string
-		object runtime.Object
-		held   types.UID
-		debts  int
-	}{
-		"nothing is selected by":       {"", "PUT", labelled, "", 1},
-		"a field of the spec":          {"fieldSelector=spec.nodeName%3Dn", "PUT", labelled, "", 1},
-		"an empty field":               {"fieldSelector=spec.nodeName%3D", "PUT", labelled, "", 1},
-		"a type":                       {"fieldSelector=type%3DOpaque", "PUT", labelled, "", 1},
-		"a field that is not so":       {"fieldSelector=status.phase!%3DFailed", "PUT", labelled, "", 1},
-		"a field, and other labels":    {"fieldSelector=type%3DOpaque&labelSelector=app%3Dy", "PUT", labelled, "", 1},
-		"the same of a new object":     {"fieldSelector=type%3DOpaque&labelSelector=app%3Dy", "POST", labelled, "", 0},
-		"a field, and another name":    {"fieldSelector=type%3DOpaque,metadata.name%3Dq", "PUT", labelled, "", 0},
-		"not this name":                {"fieldSelector=metadata.name!%3Dp", "PUT", labelled, "", 0},
-		"not another name":             {"fieldSelector=metadata.name!%3Dq", "PUT", labelled, "", 1},
-		"another namespace":            {"fieldSelector=metadata.namespace%3Db", "PUT", labelled, "", 0},
-		"its labels":                   {"labelSelector=app%3Dx", "PUT", labelled, "", 1},
-		"other labels":                 {"labelSelector=app%3Dy", "PUT", labelled, "", 1},
-		"other labels of a new object": {"labelSelector=app%3Dy", "POST", labelled, "", 0},
-		"labels that it had":           {"labelSelector=app%3Dy", "PUT", labelled, "uid-p", 1},
-		"labels that its namesake had": {"labelSelector=app%3Dy", "PUT", labelled, "before", 1},
-		"labels that no answer tells":  {"labelSelector=app%3Dy", "DELETE", deleted, "uid-p", 1},
-		"a field that no answer tells": {"fieldSelector=type%3DOpaque", "DELETE", deleted, "uid-p", 1},
-		"a name, and a field like that": {
-			"fieldSelector=type%3DOpaque,metadata.name%3Dp", "DELETE", deleted, "uid-p", 1,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := newBench(t)
-			b.follow(&still{version: func(Key) (informer.Version, bool) {
-				return informer.Version{UID: test.held, ResourceVersion: "1"}, test.held != ""
-			}}, "https://server/api/v1/pods?"+test.query)
-			url, code := "https://server/api/v1/namespaces/a/pods", 201
-			if test.method != http.MethodPost {
-				url, code = url+"/p", 200
-			}
-			require.EqualValues(t, test.debts, b.send(test.method, url, nil, answering{code: code,
-				object: test.object}))
-		})
-	}
-}
-
-// An object that is made inside of the selector, and taken out of it or deleted by the same run, is about to be in the
-// cache: the run after it must not find it there.
-func TestWhatIsMadeAndTakenOutOfTheSelectorIsWaitedForTwice(t *testing.T) {
-	const pods = "https://server/api/v1/namespaces/a/pods"
-	in := podCalled("p", func(p *corev1.Pod) { p.Labels = map[string]string{"app": "x"} })
-	for name, second := range map[string]struct {
-		method string
-		object runtime.Object
-	}{
-		"relabelled": {"PATCH", podCalled("p", func(p *corev1.Pod) { p.ResourceVersion = "8" })},
-		"deleted":    {"DELETE", successOf(&metav1.StatusDetails{Name: "p", UID: "uid-p"})},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newBench(t)
-				var held informer.Version
-				s := b.follow(&still{version: func(Key) (informer.Version, bool) {
-					return held, held.UID != ""
-				}}, pods+"?labelSelector=app%3Dx")
-				require.EqualValues(t, 1, b.send("POST", pods, nil, answering{code: 201, object: in}))
-				debts := b.send(second.method, pods+"/p", nil, answering{code: 200, object: second.object})
-				require.EqualValues(t, 2, debts)
-				held, s.resourceVersion = informer.Version{UID: "uid-p", ResourceVersion: "7"}, "7"
-				b.ledger.saw(b.ledger.caches[0], Key{Namespace: "a", Name: "p"}, "uid-p", "7", false)
-				require.EqualValues(t, 1, b.ledger.open.Load(), "the cache has it, and it is no longer there")
-				held, s.resourceVersion = informer.Version{}, "8"
-				b.ledger.saw(b.ledger.caches[0], Key{Namespace: "a", Name: "p"}, "uid-p", "8", true)
-				b.ledger.reached(b.ledger.caches[0], "")
-				require.Zero(t, b.ledger.open.Load())
-			})
 		})
 	}
 }
@@ -524,14 +396,14 @@ func TestABodyThatCannotBeReadIsSentAsItCame(t *testing.T) {
 			req, err := http.NewRequestWithContext(b.ctx, "DELETE", url, test.body)
 			require.NoError(t, err)
 			req.GetBody = test.again
-			_, err = TrackWrites(transport(func(got *http.Request) (*http.Response, error) {
+			_, err = writes.Track(transport(func(got *http.Request) (*http.Response, error) {
 				body, err := io.ReadAll(got.Body)
 				require.Equal(t, test.fails, err)
 				require.Equal(t, `{"dryRun":["All"]}`, string(body))
 				return answering{code: 200, object: podCalled("p")}.RoundTrip(got)
 			})).RoundTrip(req)
 			require.NoError(t, err)
-			require.EqualValues(t, 1, b.ledger.open.Load(), "it is not known to be a dry run")
+			require.EqualValues(t, 1, b.Ledger.open.Load(), "it is not known to be a dry run")
 		})
 	}
 }
@@ -601,7 +473,7 @@ func TestADryRunIsKnownWhereverItIsSaid(t *testing.T) {
 				}
 				before := *req
 				req.Header.Set("Content-Type", test.media)
-				_, err = TrackWrites(transport(func(got *http.Request) (*http.Response, error) {
+				_, err = writes.Track(transport(func(got *http.Request) (*http.Response, error) {
 					body, err := io.ReadAll(got.Body)
 					require.NoError(t, err)
 					require.True(t, bytes.Equal(test.body, body), "the server gets the whole body")
@@ -611,7 +483,7 @@ func TestADryRunIsKnownWhereverItIsSaid(t *testing.T) {
 				})).RoundTrip(req)
 				require.NoError(t, err)
 				require.Equal(t, !again && len(test.body) > 0, closed)
-				require.EqualValues(t, test.debts, b.ledger.open.Load())
+				require.EqualValues(t, test.debts, b.Ledger.open.Load())
 				require.Equal(t, before.Body, req.Body, "the request is the caller's")
 			})
 		}
@@ -626,7 +498,7 @@ func TestADryRunIsKnownWhereverItIsSaid(t *testing.T) {
 		})
 		b.send("DELETE", "https://server/api/v1/namespaces/a/pods/p", broken, next)
 		require.ErrorContains(t, sent, "broken")
-		require.EqualValues(t, 1, b.ledger.open.Load())
+		require.EqualValues(t, 1, b.Ledger.open.Load())
 	})
 }
 
@@ -696,12 +568,12 @@ func TestAnAnswerThatProvesThatNothingWasWrittenLeavesNoDebt(t *testing.T) {
 				var got []byte
 				req, err := http.NewRequestWithContext(b.ctx, test.method, test.url, nil)
 				require.NoError(t, err)
-				resp, err := TrackWrites(bytesOf(int(status.Code), media, body)).RoundTrip(req)
+				resp, err := writes.Track(bytesOf(int(status.Code), media, body)).RoundTrip(req)
 				require.NoError(t, err)
 				got, err = io.ReadAll(resp.Body)
 				require.NoError(t, err)
 				require.Equal(t, body, got, "the caller finds the whole answer")
-				require.EqualValues(t, test.debts, b.ledger.open.Load())
+				require.EqualValues(t, test.debts, b.Ledger.open.Load())
 			})
 		}
 	}
@@ -755,7 +627,7 @@ func TestAWriteThatIsFencedOffLeavesNoDebt(t *testing.T) {
 		return nil, errors.New("sent")
 	})
 	for name, outer := range map[string]http.RoundTripper{
-		"fence inside": TrackWrites(elector.Fence(never)), "fence outside": elector.Fence(TrackWrites(never)),
+		"fence inside": writes.Track(elector.Fence(never)), "fence outside": elector.Fence(writes.Track(never)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, pods)
@@ -763,66 +635,16 @@ func TestAWriteThatIsFencedOffLeavesNoDebt(t *testing.T) {
 			require.NoError(t, err)
 			_, err = outer.RoundTrip(req)
 			require.ErrorIs(t, err, leaderelection.ErrNotLeading)
-			require.Zero(t, b.ledger.open.Load())
+			require.Zero(t, b.Ledger.open.Load())
 		})
 	}
 }
 
-// A write of unknown outcome to an object that the informer does not select by name or namespace is not waited for.
-func TestAWriteOfUnknownOutcomeIsWaitedForWhereTheNameIsSelected(t *testing.T) {
-	const pods = "https://server/api/v1/namespaces/a/pods"
-	lost := answering{err: errors.New("connection reset")}
-	for query, debts := range map[string]int64{
-		"":                                 1,
-		"?fieldSelector=metadata.name%3Dp": 1,
-		"?fieldSelector=metadata.name%3Dq": 0,
-		"?fieldSelector=type%3DOpaque":     1,
-		"?labelSelector=app%3Dx":           1,
-	} {
-		require.Equal(t, debts, newBench(t, pods+query).send("PUT", pods+"/p", nil, lost), query)
-	}
-	require.EqualValues(t, 1, newBench(t, pods+"?fieldSelector=metadata.name%3Dq").send("POST", pods, nil, lost),
-		"the name that a creation gives is not in its path")
-}
-
-// What a user may take for tracked, and is not, is named in the log: once for each resource, and for nothing else.
-func TestWhatIsNotTrackedIsSaidOnce(t *testing.T) {
-	var lines []string
-	log := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
-	following := func(selector string) *ledger {
-		l := newController(t, noting(&journal{}), Options{}).ledger
-		c := l.cacheOf(&still{})
-		c.learner = &writes.Learner{}
-		at := &url.URL{Host: "server", Path: "/api/v1/pods", RawQuery: url.Values{"fieldSelector": {selector}}.Encode()}
-		c.learner.Learn(&http.Request{URL: at})
-		return l
-	}
-	l := following("")
-	for range 2 {
-		for _, address := range []string{
-			"other/api/v1/namespaces/default/pods",
-			"other/api/v1/namespaces/default/configmaps",            // which nobody follows
-			"other/apis/example.com/v1/namespaces/default/pods",     // of another group
-			"server/api/v1/namespaces/default/pods/a",               // which is tracked
-			"server/api/v1/namespaces/default/pods/a/eviction",      // whose answer tells nothing of the pod
-			"server/apis/example.com/v1/namespaces/default/gadgets", // which nobody follows
-		} {
-			l.targetOf(log, address)
-		}
-	}
-	require.Len(t, lines, 2)
-	require.Contains(t, lines[0], "at another server")
-	require.Contains(t, lines[1], "pods/eviction")
-
-	lines = nil
-	for range 2 {
-		owing(parent, following("metadata.name=a,metadata.namespace=default")).Wrote(log, podWrite("a", "7", false))
-	}
-	require.Empty(t, lines)
-	l = following("spec.nodeName=n")
-	for range 2 {
-		owing(parent, l).Wrote(log, podWrite("a", "7", false))
-	}
-	require.Len(t, lines, 1)
-	require.Contains(t, lines[0], "spec.nodeName=n")
+// protobufOf encodes an object as one of that kind.
+func protobufOf(t testing.TB, kind string, o interface{ Marshal() ([]byte, error) }) []byte {
+	raw, err := o.Marshal()
+	require.NoError(t, err)
+	envelope, err := (&runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "v1", Kind: kind}, Raw: raw}).Marshal()
+	require.NoError(t, err)
+	return append([]byte("k8s\x00"), envelope...)
 }

@@ -1,4 +1,4 @@
-package reconcile
+package debts
 
 import (
 	"errors"
@@ -16,9 +16,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/kube"
-	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
 	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
-	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // These tests are the table of what a key waits for: each kind of write, with each kind of answer, in each state of the
@@ -36,7 +34,7 @@ type view struct {
 
 // replay is a cache of one name that goes from one of the views to another.
 type replay struct {
-	*ledger
+	*Ledger
 	inf       *still
 	views     []view   // one for each number of events that have come
 	at        []string // the version that the cache has reached then
@@ -77,7 +75,7 @@ func (r replayedInformer) ResourceVersion(namespace string) string {
 
 // newReplay is a cache that has come to a view. Its informer has the label selector in=yes, or none.
 func newReplay(selector string, views []view, at []string, now int) *replay {
-	r := &replay{ledger: newLedger(keys.New(false, -1, writes.ResourceOf), func(Key) {}, func(Key, status.Wait) {}),
+	r := &replay{Ledger: newLedger(),
 		views: views, at: at, now: now,
 		shown: views[now]}
 	r.inf = &still{listed: 1, begun: 1, resourceVersion: at[now],
@@ -87,13 +85,13 @@ func newReplay(selector string, views []view, at []string, now int) *replay {
 			}
 			return r.shown.Version, r.shown.held
 		}}
-	r.cacheOf(replayedInformer{r.inf, r}).learner = &writes.Learner{}
+	r.CacheOf(replayedInformer{r.inf, r}).Learner = &writes.Learner{}
 	r.learns(selector, "/api/v1/things")
 	return r
 }
 
 func (r *replay) learns(selector, path string) {
-	r.caches[0].learner.Learn(&http.Request{URL: &url.URL{Host: "server", Path: path, RawQuery: selector}})
+	r.caches[0].Learner.Learn(&http.Request{URL: &url.URL{Host: "server", Path: path, RawQuery: selector}})
 }
 
 // rescope lets another list-watch follow the namespace, which has begun its first list.
@@ -101,7 +99,7 @@ func (r *replay) rescope(selector string) {
 	r.namespace = replayed.Namespace
 	r.learns(selector, "/api/v1/namespaces/ns/things")
 	r.inf.listed, r.inf.begun = 0, r.inf.begun+1
-	r.reached(r.caches[0], r.namespace)
+	r.Reached(r.caches[0], r.namespace)
 }
 
 // goTo brings the cache to a view in the order of an informer: the events, if there is a difference, then the version,
@@ -117,19 +115,19 @@ func (r *replay) goTo(n int) {
 	}
 	now := r.shown
 	if before.held && (!now.held || now.UID != before.UID) {
-		r.saw(c, replayed, before.UID, r.at[n], true)
+		r.Saw(c, replayed, before.UID, r.at[n], true)
 	}
 	if now.held && now != before {
-		r.saw(c, replayed, now.UID, now.ResourceVersion, false)
+		r.Saw(c, replayed, now.UID, now.ResourceVersion, false)
 	}
 	if r.invalid || wasInvalid {
-		r.saw(c, replayed, "", "", false)
+		r.Saw(c, replayed, "", "", false)
 	}
 	if r.inf.resourceVersion = r.at[n]; r.later {
 		r.inf.resourceVersion = latest
 	}
 	r.inf.listed = max(r.inf.listed, r.completes)
-	r.reached(c, r.namespace)
+	r.Reached(c, r.namespace)
 }
 
 // list completes a list that began after everything else, and has come to a view.
@@ -221,7 +219,7 @@ func (w waits) require(t *testing.T, name string) (cases int) {
 				r.rescope(w.selector)
 			}
 			for _, written := range w.writes {
-				owing(parent, r.ledger).Wrote(klog.Background(), written)
+				r.Ledger.Debtor(parent).Wrote(klog.Background(), written)
 			}
 			look := func(when string) {
 				if _, waits := r.accounts[parent]; !waits && r.older(w.written) {
@@ -255,7 +253,7 @@ func (w waits) require(t *testing.T, name string) (cases int) {
 			if _, waits := r.accounts[parent]; waits && !r.invalid {
 				t.Fatalf("%s: there has been a list, and the key does not run", name)
 			}
-			requireInOrder(t, r.ledger)
+			requireInOrder(t, r.Ledger)
 			r.bad, r.later = nil, false
 			r.inf.begun++
 			r.completes = r.inf.begun
@@ -263,7 +261,7 @@ func (w waits) require(t *testing.T, name string) (cases int) {
 			if _, waits := r.accounts[parent]; waits {
 				t.Fatalf("%s: the cluster has gone back, and the key does not run", name)
 			}
-			for _, e := range r.handoverEntries() {
+			for _, e := range r.left() {
 				if kube.Older(w.at[0], e.ResourceVersion) || kube.Older(w.at[0], e.Listed) {
 					t.Fatalf("%s: the cluster has gone back, and the handover has %+v", name, e)
 				}
@@ -279,10 +277,10 @@ func (w waits) requireHandover(t *testing.T, name string, r *replay) {
 	if !w.handover() {
 		return
 	}
-	left := r.handoverEntries()
+	left := r.left()
 	for n := range w.written {
 		next := newReplay(w.selector, w.views, w.at, n)
-		if next.oweHandover(newInheritance(left)) == nil && next.older(w.written) {
+		if inherit(next.Ledger, newInheritance(left)) == nil && next.older(w.written) {
 			t.Fatalf("%s: the next leader's workers start at %+v, and the write left %+v; the handover is %+v", name,
 				w.views[n], w.views[w.written], left)
 		}

@@ -1,4 +1,4 @@
-package reconcile
+package debts
 
 import (
 	"context"
@@ -85,13 +85,14 @@ func (l logLine) write(log klog.Logger) {
 }
 
 type relister struct {
-	ledger   *ledger       // never changed
+	ledger   *Ledger       // never changed
 	rescan   chan struct{} // holds a value if the partitions are to be scanned before nextScan
 	nextScan time.Time     // when they are scanned next; zero: when rescan says so. Guarded by the ledger's mu
 }
 
-// run is the relister's goroutine. It runs until ctx ends.
-func (r *relister) run(ctx context.Context, controller string) {
+// RunRelister has informers list anew for debts that are overdue, until ctx ends.
+func (l *Ledger) RunRelister(ctx context.Context, controller string) {
+	r := &l.relister
 	log := klog.FromContext(ctx).WithValues("controller", controller)
 	for ctx.Err() == nil {
 		lines, next := r.scan()
@@ -130,7 +131,7 @@ func (r *relister) awaitAnswer(key Key, a *account) {
 	if a.underWay > 0 && a.parked && !a.watched {
 		a.watched = true
 		r.ledger.unanswered = append(r.ledger.unanswered, wokenKey{key, a})
-		r.scanBy(a.sentAt.Add(doubtAfter))
+		r.scanBy(a.sentAt.Add(DoubtAfter))
 	}
 }
 
@@ -178,7 +179,7 @@ func (r *relister) scan() (lines []logLine, next time.Time) {
 			}
 			k.watched, k.notAnswered = false, false
 			return true
-		case !k.notAnswered && !later(k.sentAt.Add(doubtAfter)):
+		case !k.notAnswered && !later(k.sentAt.Add(DoubtAfter)):
 			k.notAnswered = true
 			lines = append(lines, logLine{trouble: notAnswered, key: k.key})
 		}
@@ -222,13 +223,13 @@ func (p *partition) look(now time.Time) (lines []logLine) {
 		}
 		p.lookFrom(now)
 		switch {
-		case d.kind == status.DebtNotReady && now.Sub(d.openedAt) < doubtAfter:
+		case d.kind == status.DebtNotReady && now.Sub(d.openedAt) < DoubtAfter:
 		case d.kind == status.DebtNotReady:
 			found(cacheNotReady, d, nil)
 		case d.ofObject() && d.hidden(at), d.kind == status.DebtUnknown && at.listed > d.begun:
 			found(objectInvalid, d, nil)
 		case p.listAskedFor(d, at):
-			if now.Sub(p.requestedAt) >= doubtAfter {
+			if now.Sub(p.requestedAt) >= DoubtAfter {
 				found(listOverdue, d, nil)
 			}
 		case d.kind == status.DebtUnknown:

@@ -1,4 +1,4 @@
-package reconcile
+package debts
 
 import (
 	"bytes"
@@ -10,14 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/thermostat-go/thermostat/reconcile/status"
+	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
 )
-
-// latest is the record of the latest write of the run.
-func (b *bench) latest() status.Write {
-	all := b.ctx.(*run).Requests(0).Writes
-	return all[len(all)-1]
-}
 
 // The record of a write has the answer, or the error, and the name that the answer tells if the request had none.
 func TestTheRecordOfAWriteHasItsOutcome(t *testing.T) {
@@ -42,7 +36,7 @@ func TestTheRecordOfAWriteHasItsOutcome(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, pods)
 			b.send(test.method, test.url, nil, test.answer)
-			w := b.latest()
+			w := b.latest
 			require.Equal(t, test.code, w.Code)
 			require.Equal(t, test.name, w.Name)
 			if test.error == "" {
@@ -70,11 +64,11 @@ func TestTheBodyOfAPatchIsReadIfItIsShort(t *testing.T) {
 			if !told {
 				req.ContentLength = -1
 			}
-			_, err = TrackWrites(answering{code: 200, object: podCalled("p")}).RoundTrip(req)
+			_, err = writes.Track(answering{code: 200, object: podCalled("p")}).RoundTrip(req)
 			require.NoError(t, err)
-			require.Equal(t, unknown, b.latest().PathsUnknown, "%d, %t", length, told)
+			require.Equal(t, unknown, b.latest.PathsUnknown, "%d, %t", length, told)
 			if unknown == "" {
-				require.Equal(t, []string{"spec.x"}, b.latest().Paths)
+				require.Equal(t, []string{"spec.x"}, b.latest.Paths)
 			}
 		}
 	}

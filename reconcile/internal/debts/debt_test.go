@@ -1,4 +1,4 @@
-package reconcile
+package debts
 
 import (
 	"fmt"
@@ -20,21 +20,17 @@ import (
 // The answer to the request that removes the last finalizer has the version that the request has found. Somebody else
 // may have changed the object between the two, so a later state in the cache does not show that it has stayed.
 func TestAnObjectIsGoneAlthoughTheCacheShowsALaterState(t *testing.T) {
-	for name, owe := range map[string]func(l *ledger, o writes.Metadata){
-		"answered": func(l *ledger, o writes.Metadata) {
+	for name, owe := range map[string]func(l *Ledger, o writes.Metadata){
+		"answered": func(l *Ledger, o writes.Metadata) {
 			to := writes.Target{Host: "server", Resource: "pods", Namespace: "default", Name: "a"}
-			owing(parent, l).Wrote(klog.Background(), writes.NewWrite(to, http.MethodPatch, 200, o))
+			l.Debtor(parent).Wrote(klog.Background(), writes.NewWrite(to, http.MethodPatch, 200, o))
 		},
-		"reported": func(l *ledger, o writes.Metadata) {
-			c := newController(t, noting(&journal{}), Options{})
-			c.ledger = l
-			w := newWorker(c, t.Context(), t.Context(), nil)
-			ctx := &run{Run: keys.Run{Key: parent, Turn: &w.turn}, worker: w}
-			require.NoError(t, report(ctx, l.caches[0].trackedInformer, &o.ObjectMeta, false))
+		"reported": func(l *Ledger, o writes.Metadata) {
+			l.Debtor(parent).Report(l.caches[0], &o.ObjectMeta, false)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLedger(keys.New(false, -1, writes.ResourceOf), func(Key) {}, func(Key, status.Wait) {})
+			l := newLedger()
 			has, held := informer.Version{UID: "u", ResourceVersion: "5", Deleting: true}, true
 			pods := listing(l, &still{listed: 1, resourceVersion: "5",
 				version: func(Key) (informer.Version, bool) { return has, held }})
@@ -43,14 +39,14 @@ func TestAnObjectIsGoneAlthoughTheCacheShowsALaterState(t *testing.T) {
 			key := Key{Namespace: "default", Name: "a"}
 			for _, version := range []string{"5", "6"} {
 				has.ResourceVersion, pods.resourceVersion = version, version
-				l.saw(l.caches[0], key, "u", version, false)
-				l.reached(l.caches[0], "")
-				require.True(t, l.park(parent), "the cache has it at version %s", version)
+				l.Saw(l.caches[0], key, "u", version, false)
+				l.Reached(l.caches[0], "")
+				require.True(t, l.Park(parent), "the cache has it at version %s", version)
 			}
 			held, pods.resourceVersion = false, "7"
-			l.saw(l.caches[0], key, "u", "7", true)
-			l.reached(l.caches[0], "")
-			require.False(t, l.park(parent))
+			l.Saw(l.caches[0], key, "u", "7", true)
+			l.Reached(l.caches[0], "")
+			require.False(t, l.Park(parent))
 		})
 	}
 }
@@ -68,18 +64,18 @@ func TestAKeyWhoseWriteNoCacheHasShownRuns(t *testing.T) {
 	} {
 		for _, created := range []bool{true, false} {
 			ran, want := 0, runs.changed
-			l := newLedger(keys.New(false, -1, writes.ResourceOf), func(Key) { ran++ }, func(Key, status.Wait) {})
+			l := New(keys.New(false, -1, writes.ResourceOf), func(Key) { ran++ }, func(Key, status.Wait) {})
 			pods := &still{listed: 1, resourceVersion: "5"}
-			c := l.cacheOf(pods)
-			c.learner = &writes.Learner{}
-			c.learner.Learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/pods", RawQuery: query}})
+			c := l.CacheOf(pods)
+			c.Learner = &writes.Learner{}
+			c.Learner.Learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/pods", RawQuery: query}})
 			w := podWrite("a", "7", false)
 			if w.Created = created; created {
 				want = runs.created
 			}
-			owing(parent, l).Wrote(klog.Background(), w)
+			l.Debtor(parent).Wrote(klog.Background(), w)
 			pods.listed, pods.resourceVersion = 2, "9"
-			l.reached(c, "")
+			l.Reached(c, "")
 			require.Zero(t, l.open.Load(), query)
 			require.Equal(t, want, ran, "%s, created: %t", query, created)
 		}
@@ -89,13 +85,13 @@ func TestAKeyWhoseWriteNoCacheHasShownRuns(t *testing.T) {
 // The cluster goes back to before a deletion that the cache has not shown: no event tells of that, either.
 func TestAKeyRunsWhenTheClusterHasGoneBackToBeforeItsDeletion(t *testing.T) {
 	ran := 0
-	l := newLedger(keys.New(false, -1, writes.ResourceOf), func(Key) { ran++ }, func(Key, status.Wait) {})
+	l := New(keys.New(false, -1, writes.ResourceOf), func(Key) { ran++ }, func(Key, status.Wait) {})
 	pods := listing(l, &still{listed: 1, resourceVersion: "5", version: func(Key) (informer.Version, bool) {
 		return informer.Version{UID: "u", ResourceVersion: "4"}, true
 	}})
-	owing(parent, l).Wrote(klog.Background(), podWrite("a", "7", true))
+	l.Debtor(parent).Wrote(klog.Background(), podWrite("a", "7", true))
 	pods.listed = 2
-	l.reached(l.caches[0], "")
+	l.Reached(l.caches[0], "")
 	require.Zero(t, l.open.Load())
 	require.Equal(t, 1, ran)
 }
@@ -105,7 +101,7 @@ func TestAKeyRunsWhenTheClusterHasGoneBackToBeforeItsDeletion(t *testing.T) {
 func TestAKeyRunsIfItsWriteWasUndoneBeforeTheAnswer(t *testing.T) {
 	for holds, want := range map[bool][]Key{false: {parent}, true: nil} {
 		var named []Key
-		l := newLedger(keys.New(false, -1, writes.ResourceOf), func(key Key) { named = append(named, key) },
+		l := New(keys.New(false, -1, writes.ResourceOf), func(key Key) { named = append(named, key) },
 			func(Key, status.Wait) { t.Error("it is not parked") })
 		listing(l, &still{listed: 1, resourceVersion: "9", version: func(key Key) (informer.Version, bool) {
 			if key.Name == "b" {
@@ -113,7 +109,7 @@ func TestAKeyRunsIfItsWriteWasUndoneBeforeTheAnswer(t *testing.T) {
 			}
 			return informer.Version{UID: "u", ResourceVersion: "7"}, holds
 		}})
-		d, to := owing(parent, l), writes.Target{Host: "server", Resource: "pods"}
+		d, to := l.Debtor(parent), writes.Target{Host: "server", Resource: "pods"}
 		d.Sends(to)
 		d.Wrote(klog.Background(), podWrite("a", "7", false))
 		there := podWrite("b", "7", false)
@@ -133,17 +129,17 @@ func TestHowLongADeletionMayTake(t *testing.T) {
 		version string
 		after   time.Duration
 	}{
-		"the cache holds it":                     {true, "", doubtAfter},
+		"the cache holds it":                     {true, "", DoubtAfter},
 		"the cache does not hold it":             {false, "", unexpectedAfter},
-		"the cache does not hold it, as it lags": {false, "7", doubtAfter},
+		"the cache does not hold it, as it lags": {false, "7", DoubtAfter},
 	} {
-		l := newController(t, noting(&journal{}), Options{}).ledger
+		l := newLedger()
 		listing(l, &still{listed: 1, version: func(Key) (informer.Version, bool) {
 			return informer.Version{UID: "u", ResourceVersion: "1"}, test.held
 		}})
 		w := podWrite("a", test.version, true)
 		w.Deleted, w.Final = true, test.version != ""
-		owing(parent, l).Wrote(klog.Background(), w)
+		l.Debtor(parent).Wrote(klog.Background(), w)
 		require.Len(t, openDebts(l), 1, name)
 		d := openDebts(l)[0]
 		require.Equal(t, test.after, d.overdueAt().Sub(d.openedAt), name)
@@ -153,16 +149,16 @@ func TestHowLongADeletionMayTake(t *testing.T) {
 // A parked key goes on when the cache is fresh again, be it by a mere bookmark.
 func TestAKeyGoesOnWhenTheCacheIsFreshAgain(t *testing.T) {
 	var woken []Key
-	l := newLedger(keys.New(false, -1, writes.ResourceOf), func(Key) {},
+	l := New(keys.New(false, -1, writes.ResourceOf), func(Key) {},
 		func(key Key, _ status.Wait) { woken = append(woken, key) })
 	pods := &doubtful{still: still{listed: 1}, err: informer.ErrStale}
-	l.cacheOf(pods).learner = &writes.Learner{}
-	require.False(t, (&Controller{ledger: l}).awaitCaches(parent, []string{parent.Namespace}))
-	require.True(t, l.park(parent))
-	l.reached(l.caches[0], "")
+	l.CacheOf(pods).Learner = &writes.Learner{}
+	require.False(t, l.AwaitNamespaces(parent, []string{parent.Namespace}))
+	require.True(t, l.Park(parent))
+	l.Reached(l.caches[0], "")
 	require.Empty(t, woken)
 	pods.err = nil
-	l.reached(l.caches[0], "")
+	l.Reached(l.caches[0], "")
 	require.Equal(t, []Key{parent}, woken)
 }
 
@@ -176,18 +172,18 @@ func (d *doubtful) Fresh(string) error { return d.err }
 
 // What a key waits for is told up to a limit, and how much there is besides. Writes under way count as one.
 func TestWhatAParkedKeyWaitsForHasALimit(t *testing.T) {
-	l := newController(t, noting(&journal{}), Options{}).ledger
+	l := newLedger()
 	listing(l, &still{listed: 1})
 	for i := range maxDebtsShown + 2 {
-		owing(parent, l).Wrote(klog.Background(), podWrite(fmt.Sprint(i), "7", false))
+		l.Debtor(parent).Wrote(klog.Background(), podWrite(fmt.Sprint(i), "7", false))
 	}
 	for range 2 {
-		owing(parent, l).Sends(writes.Target{Host: "server", Resource: "pods"})
+		l.Debtor(parent).Sends(writes.Target{Host: "server", Resource: "pods"})
 	}
-	require.True(t, l.park(parent))
+	require.True(t, l.Park(parent))
 	wait, _, _ := l.table.Free(parent, status.WaitParked)
 	require.Len(t, wait.Debts, maxDebtsShown)
 	require.Equal(t, 3, wait.MoreDebts)
-	all := l.owed(parent, false)
+	all := l.Owed(parent, false)
 	require.Len(t, all, maxDebtsShown+3)
 }

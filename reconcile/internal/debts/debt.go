@@ -1,4 +1,4 @@
-package reconcile
+package debts
 
 import (
 	"container/list"
@@ -55,7 +55,7 @@ func (d *debt) record() status.Debt {
 	if d.kind == status.DebtNotReady {
 		namespace = d.object.cache.staleNamespace(namespace)
 	}
-	place := d.object.cache.placeOf(Key{Namespace: namespace, Name: d.object.key.Name})
+	place := d.object.cache.PlaceOf(Key{Namespace: namespace, Name: d.object.key.Name})
 	h := d.object.cache.HealthIn(place)
 	if h.State == "" && d.kind == status.DebtNotReady { // the informer is about to follow the object
 		h.State, h.Since = informer.Listing, d.openedAt
@@ -71,7 +71,7 @@ func (d *debt) record() status.Debt {
 
 // object is a name in a cache.
 type object struct {
-	cache *cache
+	cache *Cache
 	key   Key
 }
 
@@ -87,6 +87,34 @@ func (d *debt) holds() bool {
 	return held && has.UID == d.uid
 }
 
+// recall finds out what the ledger knows of an object that has been written: whether the cache holds it, or has ever
+// held it, and, of a deletion whose answer did not tell, a version at which it still existed. The ledger's mu is held.
+func (d *debt) recall(l *Ledger) {
+	c, holds := d.object.cache, d.holds()
+	since := time.Time{}
+	if a, ok := l.accounts[d.owner]; ok && a.underWay > 0 {
+		since = a.sentAt // what left the cache before may be there again
+	}
+	d.expected = (d.expected || holds) && !d.unsure
+	d.onceHeld = d.kind == status.DebtDeletion && (holds || c.gone.has(d.uid, since))
+	if d.kind == status.DebtDeletion && !d.final && d.selective {
+		d.resourceVersion = "" // others may have changed the object since, so that the informer selects it
+	}
+	if !holds && d.resourceVersion == "" { // it is a deletion, and no event need come
+		d.expected = false
+	}
+	for _, earlier := range l.objects[d.object] {
+		if earlier.uid != d.uid {
+			continue
+		}
+		d.expected = !d.unsure
+		if d.kind == status.DebtDeletion && !d.final && !d.selective &&
+			(d.resourceVersion == "" || kube.Older(d.resourceVersion, earlier.resourceVersion)) {
+			d.resourceVersion = earlier.resourceVersion
+		}
+	}
+}
+
 // settled reports whether the cache, which has come this far, shows the write, or never will. The ledger's mu is held.
 //
 // The cache shows a write if it shows no state of the object from before it, now or later. That is so once a list is
@@ -97,7 +125,7 @@ func (d *debt) settled(at progress) bool {
 	switch {
 	case d.kind == status.DebtNotReady:
 		c := d.object.cache
-		return c.givenUp.Load() || c.ready(c.placeOf(d.object.key)) || c.mayPass()
+		return c.givenUp.Load() || c.Ready(c.PlaceOf(d.object.key)) || c.MayPass()
 	case at.unfollowed:
 		return true // the informer will never see the write
 	case d.kind == status.DebtUnknown:
@@ -139,7 +167,7 @@ func (d *debt) undone(at progress) bool {
 // listed reports whether a list that began after the write is complete. While a list had objects without a name the
 // cache keeps what it has, and is not fresh: then it may hold the object although the list did not contain it.
 func (d *debt) listed(at progress) bool {
-	return at.listed > d.begun && !(d.holds() && d.object.cache.Fresh(d.object.cache.placeOf(d.object.key)) != nil)
+	return at.listed > d.begun && !(d.holds() && d.object.cache.Fresh(d.object.cache.PlaceOf(d.object.key)) != nil)
 }
 
 // hidden reports whether the store could not take the present state of an object of that name. Then the cache may have
@@ -151,7 +179,7 @@ func (d *debt) hidden(at progress) bool {
 		return false
 	}
 	var invalid *informer.InvalidError
-	if !d.object.cache.subject || d.object.key != d.owner || !errors.As(why, &invalid) {
+	if !d.object.cache.Subject || d.object.key != d.owner || !errors.As(why, &invalid) {
 		return true
 	}
 	switch o := invalid.Object; {
@@ -166,9 +194,9 @@ func (d *debt) hidden(at progress) bool {
 	}
 }
 
-// doubtAfter is how long an event may take that tells of a write, and how long a new leader's cache may be behind the
+// DoubtAfter is how long an event may take that tells of a write, and how long a new leader's cache may be behind the
 // last leader's writes, before the informer lists anew.
-const doubtAfter = 10 * time.Second
+const DoubtAfter = 10 * time.Second
 
 // unexpectedAfter is how long the informer is given to reach the version of a write that no event tells of, because the
 // object is not selected. Events of other objects, and bookmarks, bring the version.
@@ -183,7 +211,7 @@ func (d *debt) overdueAt() time.Time {
 	case d.ofObject() && !d.expected, d.kind == status.DebtNotReady && d.object.cache.comes:
 		return d.openedAt.Add(unexpectedAfter)
 	default:
-		return d.openedAt.Add(doubtAfter)
+		return d.openedAt.Add(DoubtAfter)
 	}
 }
 
@@ -193,5 +221,5 @@ func (d *debt) behind() error {
 	if !d.ofObject() || !d.expected {
 		return nil
 	}
-	return fmt.Errorf("for %s the cache has not shown the latest write to %s", doubtAfter, d.object.key)
+	return fmt.Errorf("for %s the cache has not shown the latest write to %s", DoubtAfter, d.object.key)
 }

@@ -1,4 +1,4 @@
-package reconcile
+package debts
 
 import (
 	"slices"
@@ -9,29 +9,27 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/thermostat-go/thermostat/internal/kube"
+	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
 	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
-// ledger says which keys of a controller must wait, and for what: a key that has debts is parked, and not reconciled.
-// internals.md has the life of a debt as a picture.
+// Ledger says which keys of a controller must wait, and for what: a key that has debts is parked, and not reconciled.
 //
 // A key owes each write of its runs until the caches show it. When a worker takes a key that has debts, it parks the
 // key: it ends its claim and takes the next key. Parked keys hold no worker, and nothing polls them. The key is put
 // back into the queue when the last of its debts is paid. A write that is under way parks its key, too.
 //
 // Versions are compared within one resource only: Kubernetes promises no order across resources.
-type ledger struct {
+type Ledger struct {
 	// Not changed once the Manager has started.
 	table    *keys.Table            // holds the keys that are parked; its lock may be taken with mu held
 	enqueue  func(Key)              // puts a key into the queue; called without mu
 	unparked func(Key, status.Wait) // the same for a key that was parked, and how long it was; called without mu
-	caches   []*cache               // of the sources that stay
-	relister *relister
-	paths    *writes.Paths // of writes; nil if no run is remembered
-	all      []*ledger     // of the Manager
+	caches   []*Cache               // those that stay
+	relister relister
+	all      Ledgers // of the process
 
 	// Safe without a lock.
 	open   atomic.Int64 // the number of debts and writes under way: while there are none an event costs one load
@@ -62,22 +60,42 @@ type account struct {
 	allPaid     chan struct{} // is closed when there are no debts left, unless it is nil
 }
 
-func newLedger(table *keys.Table, enqueue func(Key), unparked func(Key, status.Wait)) *ledger {
-	l := &ledger{
+// New makes the ledger of a controller. enqueue puts a key into the queue, and so does unparked with a key that was
+// parked.
+func New(table *keys.Table, enqueue func(Key), unparked func(Key, status.Wait)) *Ledger {
+	l := &Ledger{
 		table: table, enqueue: enqueue, unparked: unparked,
 		accounts: make(map[Key]*account), objects: make(map[object][]*debt), underWay: make(map[writes.Target]int),
 	}
-	l.relister = &relister{ledger: l, rescan: make(chan struct{}, 1)}
-	l.all = []*ledger{l}
-	if table.Remembers() {
-		l.paths = writes.NewPaths(func(t writes.Target) []any { return statesOf(l, t) })
-	}
+	l.relister = relister{ledger: l, rescan: make(chan struct{}, 1)}
+	l.all = Ledgers{l}
 	return l
 }
 
-// cacheOf returns the ledger's view of an informer. There is one for each informer, however many sources use it.
-func (l *ledger) cacheOf(inf trackedInformer) *cache {
-	if c := l.find(inf); c != nil {
+// Ledgers are those of all controllers of a process.
+type Ledgers []*Ledger
+
+// Together makes the ledgers know each other, before any of them is used: what one controller writes, the cache of
+// another may have to show to the next leader.
+func Together(all ...*Ledger) Ledgers {
+	for _, l := range all {
+		l.all = all
+	}
+	return all
+}
+
+// Key is the namespace and name of an object.
+type Key = informer.Key
+
+// Owes reports whether any key waits for something.
+func (l *Ledger) Owes() bool { return l.open.Load() > 0 }
+
+// Caches returns the caches that stay.
+func (l *Ledger) Caches() []*Cache { return l.caches }
+
+// CacheOf returns the ledger's view of an informer. There is one for each informer, however many sources use it.
+func (l *Ledger) CacheOf(inf Informer) *Cache {
+	if c := l.Find(inf); c != nil {
 		return c
 	}
 	c := newCache(inf)
@@ -85,23 +103,23 @@ func (l *ledger) cacheOf(inf trackedInformer) *cache {
 	return c
 }
 
-// find returns the ledger's view of an informer, or nil if the controller does not depend on it.
-func (l *ledger) find(inf Informer) *cache {
+// Find returns the ledger's view of an informer, or nil if the controller does not depend on it.
+func (l *Ledger) Find(inf any) *Cache {
 	for c := range everyCache(l) {
-		if Informer(c.trackedInformer) == inf {
+		if any(c.Informer) == inf {
 			return c
 		}
 	}
 	return nil
 }
 
-// statesOf returns the states in which the caches of a resource have an object.
-func statesOf(l *ledger, t writes.Target) (states []any) {
+// States returns the states in which the caches of a resource have an object.
+func (l *Ledger) States(t writes.Target) (states []any) {
 	for c := range everyCache(l) {
-		if !c.learner.Follows(t) {
+		if !c.Learner.Follows(t) {
 			continue
 		}
-		if o, ok := c.object(Key{Namespace: t.Namespace, Name: t.Name}); ok {
+		if o, ok := c.Object(Key{Namespace: t.Namespace, Name: t.Name}); ok {
 			states = append(states, o)
 		}
 	}
@@ -109,8 +127,8 @@ func statesOf(l *ledger, t writes.Target) (states []any) {
 }
 
 // owe opens a debt, unless it is settled already.
-func (l *ledger) owe(d *debt) {
-	c, namespace := d.object.cache, d.object.cache.placeOf(d.object.key)
+func (l *Ledger) owe(d *debt) {
+	c, namespace := d.object.cache, d.object.cache.PlaceOf(d.object.key)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	// The lock decides which of the debt and an event that settles it comes first: the cache shows an earlier event,
@@ -121,7 +139,7 @@ func (l *ledger) owe(d *debt) {
 	d.openedAt, d.begun = time.Now(), at.begun
 	c.noteWritten(namespace, d.resourceVersion, at)
 	if d.ofObject() {
-		l.recall(d)
+		d.recall(l)
 	}
 	if d.settled(at) {
 		if d.kind == status.DebtDeletion || d.kind == status.DebtUnknown {
@@ -145,7 +163,7 @@ func (l *ledger) owe(d *debt) {
 }
 
 // account returns the account of a key, which is a new one if the key has none. The ledger's mu is held.
-func (l *ledger) account(owner Key) *account {
+func (l *Ledger) account(owner Key) *account {
 	a, ok := l.accounts[owner]
 	if !ok {
 		a = &account{}
@@ -154,37 +172,9 @@ func (l *ledger) account(owner Key) *account {
 	return a
 }
 
-// recall finds out what the ledger knows of an object that has been written: whether the cache holds it, or has ever
-// held it, and, of a deletion whose answer did not tell, a version at which it still existed. The ledger's mu is held.
-func (l *ledger) recall(d *debt) {
-	c, holds := d.object.cache, d.holds()
-	since := time.Time{}
-	if a, ok := l.accounts[d.owner]; ok && a.underWay > 0 {
-		since = a.sentAt // what left the cache before may be there again
-	}
-	d.expected = (d.expected || holds) && !d.unsure
-	d.onceHeld = d.kind == status.DebtDeletion && (holds || c.gone.has(d.uid, since))
-	if d.kind == status.DebtDeletion && !d.final && d.selective {
-		d.resourceVersion = "" // others may have changed the object since, so that the informer selects it
-	}
-	if !holds && d.resourceVersion == "" { // it is a deletion, and no event need come
-		d.expected = false
-	}
-	for _, earlier := range l.objects[d.object] {
-		if earlier.uid != d.uid {
-			continue
-		}
-		d.expected = !d.unsure
-		if d.kind == status.DebtDeletion && !d.final && !d.selective &&
-			(d.resourceVersion == "" || kube.Older(d.resourceVersion, earlier.resourceVersion)) {
-			d.resourceVersion = earlier.resourceVersion
-		}
-	}
-}
-
-// park reports whether a key that a worker has taken must wait. If so, it is parked from now on, and wakeUp puts it
+// Park reports whether a key that a worker has taken must wait. If so, it is parked from now on, and wakeUp puts it
 // back into the queue as soon as it need not wait any more: the worker ends its claim without an outcome.
-func (l *ledger) park(key Key) bool {
+func (l *Ledger) Park(key Key) bool {
 	if l.open.Load() == 0 {
 		return false
 	}
@@ -201,24 +191,9 @@ func (l *ledger) park(key Key) bool {
 	return ok
 }
 
-// awaitReady opens a debt, one per key and place, until the cache may be acted on there: until it is complete, which it
-// is not yet after a namespace is added or a selector changes, and not older than the informer's MaxStaleness. The
-// place is a namespace that the key needs, or all of them; if the informer follows single objects, one that its object
-// names.
-func (l *ledger) awaitReady(key Key, here object) {
-	l.mu.Lock()
-	a, ok := l.accounts[key]
-	same := func(d *debt) bool { return d.kind == status.DebtNotReady && d.object == here }
-	waits := ok && slices.ContainsFunc(a.debts, same)
-	l.mu.Unlock()
-	if !waits {
-		l.owe(&debt{owner: key, kind: status.DebtNotReady, object: here})
-	}
-}
-
-// saw pays what an event of a cache settles. The store has changed before the event. The version is empty if the object
+// Saw pays what an event of a cache settles. The store has changed before the event. The version is empty if the object
 // was found to be gone, and nothing tells at which version.
-func (l *ledger) saw(c *cache, key Key, uid types.UID, resourceVersion string, deleted bool) {
+func (l *Ledger) Saw(c *Cache, key Key, uid types.UID, resourceVersion string, deleted bool) {
 	if !deleted && l.open.Load() == 0 {
 		return
 	}
@@ -231,7 +206,7 @@ func (l *ledger) saw(c *cache, key Key, uid types.UID, resourceVersion string, d
 		l.mu.Unlock()
 		return
 	}
-	at := c.progress(c.partitionName(c.placeOf(key)))
+	at := c.progress(c.partitionName(c.PlaceOf(key)))
 	var keys []wokenKey
 	for _, d := range slices.Clone(debts) {
 		deletion := d.kind == status.DebtDeletion
@@ -240,9 +215,9 @@ func (l *ledger) saw(c *cache, key Key, uid types.UID, resourceVersion string, d
 		case !d.settled(at):
 			continue
 		case deletion && resourceVersion != "":
-			c.noteWritten(c.placeOf(key), resourceVersion, at)
+			c.noteWritten(c.PlaceOf(key), resourceVersion, at)
 		case deletion:
-			c.noteUnversioned(c.placeOf(key), at)
+			c.noteUnversioned(c.PlaceOf(key), at)
 		}
 		keys = l.pay(keys, d, at)
 	}
@@ -250,10 +225,10 @@ func (l *ledger) saw(c *cache, key Key, uid types.UID, resourceVersion string, d
 	l.wakeUp(keys)
 }
 
-// reached pays what is settled now that a cache has reached a version in a namespace, or no longer follows the
+// Reached pays what is settled now that a cache has reached a version in a namespace, or no longer follows the
 // namespace. It finds the writes that no event tells of: the object came and went between two looks of the informer, is
 // outside of the selectors, or cannot be taken into the store.
-func (l *ledger) reached(c *cache, namespace string) {
+func (l *Ledger) Reached(c *Cache, namespace string) {
 	arrives(c)
 	byNamespace := namespace != metav1.NamespaceAll
 	if l.open.Load() == 0 && c.byNamespace.Load() == byNamespace && !c.unlisted.Load() {
@@ -283,7 +258,7 @@ func (l *ledger) reached(c *cache, namespace string) {
 
 // payReached pays what the latest progress of a partition has settled, and adds the keys to wake. The ledger's mu is
 // held.
-func (l *ledger) payReached(keys []wokenKey, p *partition) []wokenKey {
+func (l *Ledger) payReached(keys []wokenKey, p *partition) []wokenKey {
 	var few [4]*debt // so that most versions cost no allocation
 	at := p.progress()
 	return l.paySettled(keys, p.perhapsSettled(few[:0], at), at)
@@ -292,7 +267,7 @@ func (l *ledger) payReached(keys []wokenKey, p *partition) []wokenKey {
 // paySettled pays those of the debts, all of one partition, that are settled, and adds the keys to wake. A debt may
 // stay open although the cache has reached its version: the store could not take the object, or the object is still
 // to be deleted. Then an event or a list settles it. The ledger's mu is held.
-func (l *ledger) paySettled(keys []wokenKey, debts []*debt, at progress) []wokenKey {
+func (l *Ledger) paySettled(keys []wokenKey, debts []*debt, at progress) []wokenKey {
 	for _, d := range debts {
 		if d.partition == nil || !d.settled(at) {
 			continue
@@ -307,7 +282,7 @@ func (l *ledger) paySettled(keys []wokenKey, debts []*debt, at progress) []woken
 
 // pay removes a debt. at is the progress of its partition. If the write is undone, the key must run even if nothing
 // names it. The ledger's mu is held.
-func (l *ledger) pay(keys []wokenKey, d *debt, at progress) []wokenKey {
+func (l *Ledger) pay(keys []wokenKey, d *debt, at progress) []wokenKey {
 	if d.kind == status.DebtUnknown && at.listed > d.begun {
 		d.partition.noteReached(d, at)
 	}
@@ -332,7 +307,7 @@ func (l *ledger) pay(keys []wokenKey, d *debt, at progress) []wokenKey {
 
 // closeAccount closes the account of a key that waits for nothing any more. It adds the key to those to wake, if it is
 // parked or must run. The ledger's mu is held.
-func (l *ledger) closeAccount(keys []wokenKey, owner Key, a *account) []wokenKey {
+func (l *Ledger) closeAccount(keys []wokenKey, owner Key, a *account) []wokenKey {
 	if len(a.debts) > 0 || a.underWay > 0 {
 		return keys
 	}
@@ -359,7 +334,7 @@ type wokenKey struct {
 }
 
 // wakeUp puts the keys into the queue. It is called without mu.
-func (l *ledger) wakeUp(keys []wokenKey) {
+func (l *Ledger) wakeUp(keys []wokenKey) {
 	for _, k := range keys {
 		if k.parked {
 			l.unparked(k.key, k.wait)
@@ -383,9 +358,9 @@ func (a *account) describe(most int) (list []status.Debt, more int) {
 	return list, len(a.debts) + min(a.underWay, 1) - len(list)
 }
 
-// owed returns the debts of a key. withText adds the texts of errors.
-func (l *ledger) owed(key Key, withText bool) (list []status.Debt) {
-	var caches []*cache
+// Owed returns the debts of a key. withText adds the texts of errors.
+func (l *Ledger) Owed(key Key, withText bool) (list []status.Debt) {
+	var caches []*Cache
 	l.mu.Lock()
 	if a, ok := l.accounts[key]; ok {
 		list, _ = a.describe(len(a.debts) + 1)
@@ -395,8 +370,8 @@ func (l *ledger) owed(key Key, withText bool) (list []status.Debt) {
 	}
 	l.mu.Unlock()
 	for i, c := range caches {
-		place := c.placeOf(Key{Namespace: list[i].Namespace, Name: list[i].Name})
-		list[i].CacheReason = reasonOf(c.HealthIn(place), withText)
+		place := c.PlaceOf(Key{Namespace: list[i].Namespace, Name: list[i].Name})
+		list[i].CacheReason = ReasonOf(c.HealthIn(place), withText)
 	}
 	return list
 }

@@ -1,37 +1,39 @@
-package reconcile
+package debts
 
 import (
 	"cmp"
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
-// debtor is who has made a write: a key, or ManagerOptions.WhileLeading. The transport tells it what becomes of each
+// Debtor is who has made a write: a key, or ManagerOptions.WhileLeading. The transport tells it what becomes of each
 // write, and it decides which caches must show that. A key waits for the caches of its controller. The caches that only
 // other controllers have note the write for the next leader: see handover.go. An informer's requests tell what the
 // informer selects, and the answer to the write tells the rest: see package internal/writes. Where that is not enough
 // the key waits all the same.
-type debtor struct {
+type Debtor struct {
 	owner  Key
-	ledger *ledger   // in which the key waits; nil: no key does
-	all    []*ledger // of the Manager
+	ledger *Ledger // in which the key waits; nil: no key does
+	all    Ledgers // of the process
 }
 
 // TargetOf reads the address of a write. If an informer of the Manager's controllers follows the resource, followed is
 // true and the target exact; otherwise the target is a guess that is good enough for logs.
-func (d debtor) TargetOf(log klog.Logger, address string) (t writes.Target, followed bool) {
+func (d Debtor) TargetOf(log klog.Logger, address string) (t writes.Target, followed bool) {
 	if d.ledger != nil {
-		if t, followed = d.ledger.targetOf(log, address); followed {
+		if t, followed = d.targetOf(log, address); followed {
 			return t, true
 		}
 	}
 	for _, l := range d.all {
-		if t, followed = l.follows(address); followed {
+		if t, followed = follows(l, address); followed {
 			return t, true
 		}
 	}
@@ -39,9 +41,9 @@ func (d debtor) TargetOf(log klog.Logger, address string) (t writes.Target, foll
 }
 
 // follows reads the address of a write to a resource that an informer of the controller follows.
-func (l *ledger) follows(address string) (t writes.Target, followed bool) {
+func follows(l *Ledger, address string) (t writes.Target, followed bool) {
 	for c := range everyCache(l) {
-		if t, followed = c.learner.TargetOf(address); followed {
+		if t, followed = c.Learner.TargetOf(address); followed {
 			return t, true
 		}
 	}
@@ -52,8 +54,9 @@ func (l *ledger) follows(address string) (t writes.Target, followed bool) {
 }
 
 // targetOf is follows for a key of the controller. What a user might expect to be tracked, and is not, is logged once.
-func (l *ledger) targetOf(log klog.Logger, address string) (t writes.Target, followed bool) {
-	if t, followed = l.follows(address); followed {
+func (d Debtor) targetOf(log klog.Logger, address string) (t writes.Target, followed bool) {
+	l := d.ledger
+	if t, followed = follows(l, address); followed {
 		what := t.Resource + "/" + t.Subresource
 		if t.Untold() {
 			l.once.do(what, func() {
@@ -66,9 +69,9 @@ func (l *ledger) targetOf(log klog.Logger, address string) (t writes.Target, fol
 	requested := false
 	t = writes.GuessTarget(address)
 	for c := range everyCache(l) {
-		seen, _ := c.learner.Tracked()
+		seen, _ := c.Learner.Tracked()
 		requested = requested || seen
-		if host := c.learner.HostOf(t); host != "" {
+		if host := c.Learner.HostOf(t); host != "" {
 			l.once.do(t.Host+" "+t.Group+"/"+t.Resource, func() {
 				log.Info("Writes to this resource are not waited for, as the informer follows it at another server. "+
 					"If both names are of one server, use the same name in all clients",
@@ -86,6 +89,23 @@ func (l *ledger) targetOf(log klog.Logger, address string) (t writes.Target, fol
 	return t, false
 }
 
+// Debtor returns who the transport tells of what a key writes.
+func (l *Ledger) Debtor(owner Key) Debtor { return Debtor{owner, l, l.all} }
+
+// Debtor returns who the transport tells of writes that no key waits for, but the next leader does.
+func (all Ledgers) Debtor() Debtor { return Debtor{all: all} }
+
+// Report is Wrote for a write that the transport has not seen: the key waits for one cache. deleted says that it was a
+// deletion.
+func (d Debtor) Report(c *Cache, o metav1.Object, deleted bool) {
+	debt := &debt{owner: d.owner, kind: status.DebtChange, object: object{c, informer.KeyOf(o)}, uid: o.GetUID(),
+		resourceVersion: o.GetResourceVersion(), expected: true}
+	if gone := writes.IsGone(o); deleted || gone {
+		debt.kind, debt.mayStay = status.DebtDeletion, !gone
+	}
+	d.ledger.owe(debt)
+}
+
 // onces are the names of what has been done once.
 type onces struct{ names sync.Map }
 
@@ -97,7 +117,7 @@ func (o *onces) do(name string, fn func()) {
 }
 
 // Sends says that a write is sent: the key waits until it is answered, even if the call that made it has returned.
-func (d debtor) Sends(t writes.Target) {
+func (d Debtor) Sends(t writes.Target) {
 	d.count(t, 1)
 	l := d.ledger
 	if l == nil {
@@ -114,7 +134,7 @@ func (d debtor) Sends(t writes.Target) {
 }
 
 // Answered ends what Sends has begun. What the answer says has been recorded before.
-func (d debtor) Answered(t writes.Target) {
+func (d Debtor) Answered(t writes.Target) {
 	if l := d.ledger; l != nil {
 		l.mu.Lock()
 		l.open.Add(-1)
@@ -131,7 +151,7 @@ func (d debtor) Answered(t writes.Target) {
 }
 
 // count changes the number of writes to a target that are under way.
-func (d debtor) count(t writes.Target, by int) {
+func (d Debtor) count(t writes.Target, by int) {
 	for _, l := range d.all {
 		l.mu.Lock()
 		if l.underWay[t] += by; l.underWay[t] == 0 {
@@ -142,20 +162,14 @@ func (d debtor) count(t writes.Target, by int) {
 }
 
 // note calls fn for each cache that the key's controller does not have. The mu of the cache's ledger is held.
-func (d debtor) note(fn func(*cache)) {
-	own := make(map[trackedInformer]bool)
-	if d.ledger != nil && len(d.all) > 1 {
-		for c := range everyCache(d.ledger) {
-			own[c.trackedInformer] = true
-		}
-	}
+func (d Debtor) note(fn func(*Cache)) {
 	for _, l := range d.all {
 		if l == d.ledger {
 			continue
 		}
 		l.mu.Lock()
 		for c := range everyCache(l) {
-			if !own[c.trackedInformer] {
+			if d.ledger == nil || d.ledger.Find(c.Informer) == nil {
 				fn(c)
 			}
 		}
@@ -164,8 +178,8 @@ func (d debtor) note(fn func(*cache)) {
 }
 
 // noteWrite records what a write that the cache may show leaves for the next leader. The ledger's mu is held.
-func (c *cache) noteWrite(w writes.Write) {
-	at := c.progress(c.placeOf(w.Object))
+func (c *Cache) noteWrite(w writes.Write) {
+	at := c.progress(c.PlaceOf(w.Object))
 	if w.Deleted && !w.Final {
 		c.noteUnversioned(w.Object.Namespace, at)
 	} else {
@@ -176,7 +190,7 @@ func (c *cache) noteWrite(w writes.Write) {
 // leaves is note for a cache of the key's controller in which nothing is waited for, since it has never been complete,
 // and comes and goes: the keys that need it wait for its first list, which then has to be one that begins from now on.
 // It reports whether the cache is one.
-func (d debtor) leaves(c *cache, place string, note func()) bool {
+func (d Debtor) leaves(c *Cache, place string, note func()) bool {
 	if !c.comes || c.complete() {
 		return false
 	}
@@ -188,7 +202,7 @@ func (d debtor) leaves(c *cache, place string, note func()) bool {
 }
 
 // leave tells of a write to a resource of which a cache was given up: the next leader may follow it still.
-func (d debtor) leave(t writes.Target, what handoverEntry) {
+func (d Debtor) leave(t writes.Target, what Legacy) {
 	for _, l := range d.all {
 		l.coming.wrote(t, what)
 	}
@@ -199,15 +213,15 @@ func (d debtor) leave(t writes.Target, what handoverEntry) {
 //
 // A cache that does not select the object may have selected it a moment ago, and not show that yet. So the key waits
 // until the cache has come past the write: see [unexpectedAfter].
-func (d debtor) Wrote(log klog.Logger, w writes.Write) {
+func (d Debtor) Wrote(log klog.Logger, w writes.Write) {
 	if w.Object.Name == "" || w.UID == "" || w.ResourceVersion == "" && !w.Deleted {
 		d.LostAnswer(log, w.Target) // the answer does not tell what has been written
 		return
 	}
 	// The last thing, so that a cache that is given up meanwhile has noted the write, or has left its resource behind.
-	defer d.leave(w.Target, handoverEntry{ResourceVersion: w.ResourceVersion, Relist: w.Deleted && !w.Final})
-	d.note(func(c *cache) {
-		if s := c.learner.ScopeOf(w.Object.Namespace); s != nil && s.MayShow(w) {
+	defer d.leave(w.Target, Legacy{ResourceVersion: w.ResourceVersion, Relist: w.Deleted && !w.Final})
+	d.note(func(c *Cache) {
+		if s := c.Learner.ScopeOf(w.Object.Namespace); s != nil && s.MayShow(w) {
 			c.noteWrite(w)
 		}
 	})
@@ -219,7 +233,7 @@ func (d debtor) Wrote(log klog.Logger, w writes.Write) {
 		kind = status.DebtDeletion
 	}
 	for c := range everyCache(l) {
-		s := c.learner.ScopeOf(w.Object.Namespace)
+		s := c.Learner.ScopeOf(w.Object.Namespace)
 		if s == nil || !s.MayShow(w) || d.leaves(c, s.Target.Namespace, func() { c.noteWrite(w) }) {
 			continue
 		}
@@ -240,22 +254,22 @@ func (d debtor) Wrote(log klog.Logger, w writes.Write) {
 
 // WroteUnversioned is told of a write that has changed an object to a version which the answer does not tell. No key
 // waits for it, and the next leader's caches list anew, unless this one has listed since, and they have come as far.
-func (d debtor) WroteUnversioned(t writes.Target) {
-	defer d.leave(t, handoverEntry{Relist: true})
-	debtor{all: d.all}.note(func(c *cache) { c.noteUnknown(t) })
+func (d Debtor) WroteUnversioned(t writes.Target) {
+	defer d.leave(t, Legacy{Relist: true})
+	Debtor{all: d.all}.note(func(c *Cache) { c.noteUnknown(t) })
 }
 
 // LostAnswer opens the debts of a write that may have happened or not, since its answer was lost. Only a list that
 // begins from now on can tell. The relister asks for one list, which all such debts of a partition share.
-func (d debtor) LostAnswer(log klog.Logger, t writes.Target) {
-	defer d.leave(t, handoverEntry{Relist: true})
-	d.note(func(c *cache) { c.noteUnknown(t) })
+func (d Debtor) LostAnswer(log klog.Logger, t writes.Target) {
+	defer d.leave(t, Legacy{Relist: true})
+	d.note(func(c *Cache) { c.noteUnknown(t) })
 	l := d.ledger
 	if l == nil {
 		return
 	}
 	for c := range everyCache(l) {
-		for _, namespace := range c.learner.MayHold(t) {
+		for _, namespace := range c.Learner.MayHold(t) {
 			if d.leaves(c, namespace, func() { c.noteUnknown(t) }) {
 				continue
 			}

@@ -1,4 +1,4 @@
-package reconcile
+package debts
 
 import (
 	"iter"
@@ -8,35 +8,36 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
 )
 
-// coming has the caches of a controller that come and go: those of the informers of [Dynamic] families. What they leave
-// behind for the next leader stays for a while when they go. There, the same informer may not have been given up: it
-// follows what its objects name, and these may be older than here.
+// coming has the caches of a controller that come and go. What they leave behind for the next leader stays for a while
+// when they go. There, the same informer may not have been given up: it follows what its objects name, and these may be
+// older than here.
 type coming struct {
-	caches atomic.Pointer[[]*cache] // replaced with mu held; what it points to never changes
+	caches atomic.Pointer[[]*Cache] // replaced with mu held; what it points to never changes
 
 	mu sync.Mutex
 	// left says, for each scope of a cache that was given up, what the next leader's cache must have seen. Guarded by
 	// mu.
-	left map[handoverEntry]leftBehind
+	left map[Legacy]leftBehind
 }
 
 // leftBehind is what is left for the next leader, and since when.
 type leftBehind struct {
-	handoverEntry
+	Legacy
 	at time.Time
 }
 
-// leftFor is how long something is left for the next leader: longer than a cache that is Live lags.
-const leftFor = time.Hour
+// LeftFor is how long something is left for the next leader: longer than a cache that is Live lags.
+const LeftFor = time.Hour
 
 // everyCache returns the caches of a controller at this moment.
-func everyCache(l *ledger) iter.Seq[*cache] {
-	return func(yield func(*cache) bool) {
+func everyCache(l *Ledger) iter.Seq[*Cache] {
+	return func(yield func(*Cache) bool) {
 		for _, c := range l.caches {
 			if !yield(c) {
 				return
@@ -50,18 +51,18 @@ func everyCache(l *ledger) iter.Seq[*cache] {
 	}
 }
 
-func (s *coming) now() []*cache {
+func (s *coming) now() []*Cache {
 	if list := s.caches.Load(); list != nil {
 		return *list
 	}
 	return nil
 }
 
-// join adds the cache of an informer that does not run yet. Sources may be added while it is opening.
-func (s *coming) join(inf trackedInformer, learner *writes.Learner) *cache {
-	c := newCache(inf)
-	c.learner, c.comes = learner, true
-	c.opening.Store(true)
+// Join adds the cache of an informer that comes and goes, and does not run yet. If keys run without the cache, arrived
+// is called once it may be acted on.
+func (l *Ledger) Join(inf Informer, learner *writes.Learner, arrived func()) *Cache {
+	c, s := newCache(inf), &l.coming
+	c.Learner, c.comes, c.arrived = learner, true, arrived
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list := append(slices.Clone(s.now()), c)
@@ -69,19 +70,11 @@ func (s *coming) join(inf trackedInformer, learner *writes.Learner) *cache {
 	return c
 }
 
-// opened returns the sources of a cache that comes and goes, once it has all of them.
-func (c *cache) opened() []source {
-	if c.opening.Load() {
-		return nil
-	}
-	return c.sources
-}
-
-// giveUp takes a cache that comes and goes out of the ledger. Nothing is waited for in it any more.
-func (c *cache) giveUp(l *ledger, log klog.Logger) {
+// GiveUp takes a cache that comes and goes out of the ledger. Nothing is waited for in it any more.
+func (l *Ledger) GiveUp(c *Cache, log klog.Logger) {
 	l.mu.Lock()
 	var keys []wokenKey
-	left := c.handoverEntries(l)
+	left := c.left(l)
 	c.givenUp.Store(true) // before the debts are looked at: it settles them
 	var lines []logLine
 	for _, p := range c.partitions {
@@ -91,10 +84,10 @@ func (c *cache) giveUp(l *ledger, log klog.Logger) {
 		}
 	}
 	l.coming.mu.Lock()
-	list := slices.DeleteFunc(slices.Clone(l.coming.now()), func(other *cache) bool { return other == c })
+	list := slices.DeleteFunc(slices.Clone(l.coming.now()), func(other *Cache) bool { return other == c })
 	l.coming.caches.Store(&list)
 	if c.complete() { // also where nothing has been written yet
-		for _, s := range c.learner.Scopes() {
+		for _, s := range c.Learner.Scopes() {
 			left = append(left, entryOf(s.Target))
 		}
 	}
@@ -114,12 +107,12 @@ func (c *cache) giveUp(l *ledger, log klog.Logger) {
 const maxLeft = 256
 
 // leave adds to what is left for the next leader. mu is held.
-func (s *coming) leave(e handoverEntry) {
+func (s *coming) leave(e Legacy) {
 	if e.Informer != "" { // its requests do not pass TrackWrites
-		e = handoverEntry{Informer: "those that were given up", Relist: true}
+		e = Legacy{Informer: "those that were given up", Relist: true}
 	}
 	if s.left == nil {
-		s.left = make(map[handoverEntry]leftBehind)
+		s.left = make(map[Legacy]leftBehind)
 	}
 	if s.add(leftBehind{e, time.Now()}); len(s.left) <= maxLeft {
 		return
@@ -139,17 +132,17 @@ func (s *coming) add(e leftBehind) {
 	about := e.subject()
 	before, ok := s.left[about]
 	if !ok {
-		before.handoverEntry = about
+		before.Legacy = about
 	}
 	if before.at.After(e.at) {
 		e.at = before.at
 	}
-	s.left[about] = leftBehind{before.merge(e.handoverEntry), e.at}
+	s.left[about] = leftBehind{before.merge(e.Legacy), e.at}
 }
 
 // expire forgets what is old. mu is held.
 func (s *coming) expire() {
-	maps.DeleteFunc(s.left, func(_ handoverEntry, e leftBehind) bool { return time.Since(e.at) > leftFor })
+	maps.DeleteFunc(s.left, func(_ Legacy, e leftBehind) bool { return time.Since(e.at) > LeftFor })
 }
 
 // knows reports whether a cache was given up that may have shown a write.
@@ -161,7 +154,7 @@ func (s *coming) knows(t writes.Target) bool {
 }
 
 // about returns what is left about the scope of a write. mu is held.
-func (s *coming) about(t writes.Target) (about handoverEntry, left bool) {
+func (s *coming) about(t writes.Target) (about Legacy, left bool) {
 	about = entryOf(t)
 	for _, about.Namespace = range []string{t.Namespace, metav1.NamespaceAll} {
 		if _, left = s.left[about]; left {
@@ -173,24 +166,24 @@ func (s *coming) about(t writes.Target) (about handoverEntry, left bool) {
 
 // wrote adds a write to a scope of which a cache was given up, unless another one has come. One that is given up now
 // has noted the write before.
-func (s *coming) wrote(t writes.Target, what handoverEntry) {
+func (s *coming) wrote(t writes.Target, what Legacy) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	about, left := s.about(t)
-	follows := func(c *cache) bool { return len(c.learner.MayHold(t)) > 0 }
+	follows := func(c *Cache) bool { return len(c.Learner.MayHold(t)) > 0 }
 	if left && !slices.ContainsFunc(s.now(), follows) {
 		s.leave(about.merge(what))
 	}
 }
 
 // entries returns what the next leader must have seen of what was given up.
-func (s *coming) entries() (all []handoverEntry) {
+func (s *coming) entries() (all []Legacy) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.expire()
 	for about, e := range s.left {
-		if e.handoverEntry != about {
-			all = append(all, e.handoverEntry)
+		if e.Legacy != about {
+			all = append(all, e.Legacy)
 		}
 	}
 	return all

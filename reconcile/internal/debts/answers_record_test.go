@@ -1,4 +1,4 @@
-package reconcile
+package debts
 
 import (
 	"bytes"
@@ -32,7 +32,7 @@ var recordAnew = flag.Bool("record", false, "write "+answersFile+" anew")
 // TestRecordAnswers sends the requests of the scripts to a real API server. It compares the answers, and the events
 // that follow them, with those in the file. No controller acts on what the scripts make. To write the file anew:
 //
-//	go test ./reconcile -run TestRecordAnswers -args -record
+//	go test ./reconcile/internal/debts -run TestRecordAnswers -args -record
 func TestRecordAnswers(t *testing.T) {
 	cluster := testcluster.New(t, testcluster.Options{DisableNode: true,
 		Controllers: []string{"serviceaccount-controller"}})
