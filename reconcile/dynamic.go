@@ -382,7 +382,7 @@ func (d *Dynamic[N, T]) follow(name N) {
 	m, named := d.members[name], d.named(name)
 	if m != nil && !named {
 		delete(d.members, name)
-		d.leaves(m)
+		d.leavesLocked(m)
 	}
 	d.mu.Unlock()
 	switch {
@@ -393,8 +393,8 @@ func (d *Dynamic[N, T]) follow(name N) {
 	}
 }
 
-// leaves counts a member that is no longer one among those that are given up. mu is held.
-func (d *Dynamic[N, T]) leaves(m *member[T]) {
+// leavesLocked counts a member that is no longer one among those that are given up.
+func (d *Dynamic[N, T]) leavesLocked(m *member[T]) {
 	if m.opened.Load() {
 		d.leaving[m] = true
 	}

@@ -49,7 +49,7 @@ func (f *certificateFiles) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		return f.last, nil
 	}
 	f.read = time.Now()
-	if err := f.reload(); err != nil {
+	if err := f.reloadLocked(); err != nil {
 		if f.last == nil {
 			return nil, err
 		}
@@ -61,8 +61,8 @@ func (f *certificateFiles) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return f.last, nil
 }
 
-// reload reads the files, and makes the certificate if they have changed. mu is held.
-func (f *certificateFiles) reload() error {
+// reloadLocked reads the files, and makes the certificate if they have changed.
+func (f *certificateFiles) reloadLocked() error {
 	cert, err := os.ReadFile(f.cert)
 	if err != nil {
 		return err

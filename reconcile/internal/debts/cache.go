@@ -69,7 +69,7 @@ type Cache struct {
 	written, shown map[string]mark
 	// unversioned, for the next leader and by scopeName, too, is the number of the first list that covers a write which
 	// no key waits for, and which has changed an object to a version that the answer does not tell, such as an
-	// eviction. When that list is complete, noteListed takes the entry away.
+	// eviction. When that list is complete, noteListedLocked takes the entry away.
 	unversioned map[string]int
 	// unlisted reports whether unversioned has entries. It is read without a lock.
 	unlisted atomic.Bool
@@ -146,29 +146,27 @@ func (c *Cache) scopeName(namespace string) string {
 	return c.partitionName(namespace) // the informer's requests do not pass TrackWrites
 }
 
-// noteWritten records that this process has written a version in a namespace, whose progress it is given. The ledger's
-// mu is held.
-func (c *Cache) noteWritten(namespace, resourceVersion string, at progress) {
+// noteWrittenLocked records that this process has written a version in a namespace, whose progress it is given.
+func (c *Cache) noteWrittenLocked(namespace, resourceVersion string, at progress) {
 	at.mark(c.written, c.scopeName(namespace), resourceVersion)
 }
 
-// noteShown records that the cache, as far as it has come, shows something that has no version. The ledger's mu
-// is held.
-func (c *Cache) noteShown(namespace string, at progress) {
+// noteShownLocked records that the cache, as far as it has come, shows something that has no version.
+func (c *Cache) noteShownLocked(namespace string, at progress) {
 	at.mark(c.shown, c.scopeName(namespace), at.resourceVersion)
 }
 
-// noteUnversioned records that this process has changed something in a namespace to a version that is not known: the
-// next leader's cache lists anew, unless this one lists before. The ledger's mu is held.
-func (c *Cache) noteUnversioned(namespace string, at progress) {
+// noteUnversionedLocked records that this process has changed something in a namespace to a version that is not known:
+// the next leader's cache lists anew, unless this one lists before.
+func (c *Cache) noteUnversionedLocked(namespace string, at progress) {
 	c.unversioned[c.scopeName(namespace)] = at.begun + 1
 	c.unlisted.Store(true)
 }
 
-// noteListed looks for the lists that cover what noteUnversioned has noted. From then on it is enough that the next
-// leader's cache has come as far as this one has now. Where each object is followed by itself, the version of one says
-// nothing of another: there the entries stay. The ledger's mu is held.
-func (c *Cache) noteListed() {
+// noteListedLocked looks for the lists that cover what noteUnversionedLocked has noted. From then on it is enough that
+// the next leader's cache has come as far as this one has now. Where each object is followed by itself, the version of
+// one says nothing of another: there the entries stay.
+func (c *Cache) noteListedLocked() {
 	for of, begun := range c.unversioned {
 		if c.byName {
 			break
@@ -183,7 +181,7 @@ func (c *Cache) noteListed() {
 			continue
 		}
 		for _, place := range places {
-			c.noteShown(place, c.progress(place))
+			c.noteShownLocked(place, c.progress(place))
 		}
 		delete(c.unversioned, of)
 	}
@@ -195,11 +193,10 @@ func overlap(a, b string) bool {
 	return a == b || a == metav1.NamespaceAll || b == metav1.NamespaceAll
 }
 
-// noteUnknown is noteUnversioned for each place where the cache may show what a request is about. The ledger's mu is
-// held.
-func (c *Cache) noteUnknown(t writes.Target) {
+// noteUnknownLocked is noteUnversionedLocked for each place where the cache may show what a request is about.
+func (c *Cache) noteUnknownLocked(t writes.Target) {
 	for _, namespace := range c.Learner.MayHold(t) {
-		c.noteUnversioned(namespace, c.progress(namespace))
+		c.noteUnversionedLocked(namespace, c.progress(namespace))
 	}
 }
 

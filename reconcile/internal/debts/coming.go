@@ -74,13 +74,13 @@ func (l *Ledger) Join(inf Informer, learner *writes.Learner, arrived func()) *Ca
 func (l *Ledger) GiveUp(c *Cache, log klog.Logger) {
 	l.mu.Lock()
 	var keys []wokenKey
-	left := c.left(l)
+	left := c.leftLocked(l)
 	c.givenUp.Store(true) // before the debts are looked at: it settles them
 	var lines []logLine
 	for _, p := range c.partitions {
-		keys = l.paySettled(keys, p.oldest(all), p.progress())
+		keys = l.paySettledLocked(keys, p.oldestLocked(all), p.progress())
 		if len(p.logged) > 0 {
-			lines = append(lines, logLine{partition: p, trouble: p.recovery()})
+			lines = append(lines, logLine{partition: p, trouble: p.recoveryLocked()})
 		}
 	}
 	l.coming.mu.Lock()
@@ -92,7 +92,7 @@ func (l *Ledger) GiveUp(c *Cache, log klog.Logger) {
 		}
 	}
 	for _, e := range left {
-		l.coming.leave(e)
+		l.coming.leaveLocked(e)
 	}
 	l.coming.mu.Unlock()
 	l.mu.Unlock()
@@ -106,8 +106,8 @@ func (l *Ledger) GiveUp(c *Cache, log klog.Logger) {
 // than half as many of these, it forgets the oldest.
 const maxLeft = 256
 
-// leave adds to what is left for the next leader. mu is held.
-func (s *coming) leave(e Legacy) {
+// leaveLocked adds to what is left for the next leader.
+func (s *coming) leaveLocked(e Legacy) {
 	if e.Informer != "" { // its requests do not pass TrackWrites
 		e = Legacy{Informer: "those that were given up", Relist: true}
 	}
@@ -117,7 +117,7 @@ func (s *coming) leave(e Legacy) {
 	if s.add(leftBehind{e, time.Now()}); len(s.left) <= maxLeft {
 		return
 	}
-	s.expire()
+	s.expireLocked()
 	apart := slices.SortedFunc(maps.Values(s.left), func(a, b leftBehind) int { return b.at.Compare(a.at) })
 	clear(s.left)
 	for _, e := range apart {
@@ -140,8 +140,8 @@ func (s *coming) add(e leftBehind) {
 	s.left[about] = leftBehind{before.merge(e.Legacy), e.at}
 }
 
-// expire forgets what is old. mu is held.
-func (s *coming) expire() {
+// expireLocked forgets what is old.
+func (s *coming) expireLocked() {
 	maps.DeleteFunc(s.left, func(_ Legacy, e leftBehind) bool { return time.Since(e.at) > LeftFor })
 }
 
@@ -149,12 +149,12 @@ func (s *coming) expire() {
 func (s *coming) knows(t writes.Target) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, left := s.about(t)
+	_, left := s.aboutLocked(t)
 	return left
 }
 
-// about returns what is left about the scope of a write. mu is held.
-func (s *coming) about(t writes.Target) (about Legacy, left bool) {
+// aboutLocked returns what is left about the scope of a write.
+func (s *coming) aboutLocked(t writes.Target) (about Legacy, left bool) {
 	about = entryOf(t)
 	for _, about.Namespace = range []string{t.Namespace, metav1.NamespaceAll} {
 		if _, left = s.left[about]; left {
@@ -169,10 +169,10 @@ func (s *coming) about(t writes.Target) (about Legacy, left bool) {
 func (s *coming) wrote(t writes.Target, what Legacy) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	about, left := s.about(t)
+	about, left := s.aboutLocked(t)
 	follows := func(c *Cache) bool { return len(c.Learner.MayHold(t)) > 0 }
 	if left && !slices.ContainsFunc(s.now(), follows) {
-		s.leave(about.merge(what))
+		s.leaveLocked(about.merge(what))
 	}
 }
 
@@ -180,7 +180,7 @@ func (s *coming) wrote(t writes.Target, what Legacy) {
 func (s *coming) entries() (all []Legacy) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.expire()
+	s.expireLocked()
 	for about, e := range s.left {
 		if e.Legacy != about {
 			all = append(all, e.Legacy)

@@ -13,8 +13,8 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
-// debt is something that a key waits for in one cache. [debt.settled] is the only judge of whether it is paid, and it
-// looks at nothing but the cache: an answer opens a debt, and time makes the informer list anew.
+// debt is something that a key waits for in one cache. [debt.settledLocked] is the only judge of whether it is paid,
+// and it looks at nothing but the cache: an answer opens a debt, and time makes the informer list anew.
 type debt struct {
 	// Not changed once the ledger has the debt. openedAt and begun are set by owe: begun is the number of the latest
 	// list that the informer had begun by then, so a later one shows the write.
@@ -48,9 +48,9 @@ type debt struct {
 	rank      int
 }
 
-// record describes the debt, and its cache as it is now, but not why the cache is in trouble: errors may be the user's
-// code, and the ledger's mu is held.
-func (d *debt) record() status.Debt {
+// recordLocked describes the debt, and its cache as it is now, but not why the cache is in trouble: errors may be the
+// user's code.
+func (d *debt) recordLocked() status.Debt {
 	namespace := d.object.key.Namespace
 	if d.kind == status.DebtNotReady {
 		namespace = d.object.cache.staleNamespace(namespace)
@@ -87,9 +87,9 @@ func (d *debt) holds() bool {
 	return held && has.UID == d.uid
 }
 
-// recall finds out what the ledger knows of an object that has been written: whether the cache holds it, or has ever
-// held it, and, of a deletion whose answer did not tell, a version at which it still existed. The ledger's mu is held.
-func (d *debt) recall(l *Ledger) {
+// recallLocked finds out what the ledger knows of an object that has been written: whether the cache holds it, or has
+// ever held it, and, of a deletion whose answer did not tell, a version at which it still existed.
+func (d *debt) recallLocked(l *Ledger) {
 	c, holds := d.object.cache, d.holds()
 	since := time.Time{}
 	if a, ok := l.accounts[d.owner]; ok && a.underWay > 0 {
@@ -115,13 +115,13 @@ func (d *debt) recall(l *Ledger) {
 	}
 }
 
-// settled reports whether the cache, which has come this far, shows the write, or never will. The ledger's mu is held.
+// settledLocked reports whether the cache, which has come this far, shows the write, or never will.
 //
 // The cache shows a write if it shows no state of the object from before it, now or later. That is so once a list is
 // complete that began after the write, also if the cluster has gone back to an older state; and once the cache has come
 // to the write's version, if it does not still hold an older state of the object. What it does not hold then does not
 // exist, or is not selected.
-func (d *debt) settled(at progress) bool {
+func (d *debt) settledLocked(at progress) bool {
 	switch {
 	case d.kind == status.DebtNotReady:
 		c := d.object.cache
@@ -215,9 +215,8 @@ func (d *debt) overdueAt() time.Time {
 	}
 }
 
-// behind returns an error if the debt, which is overdue, shows that the cache lags or has lost an event. The ledger's
-// mu is held.
-func (d *debt) behind() error {
+// behindLocked returns an error if the debt, which is overdue, shows that the cache lags or has lost an event.
+func (d *debt) behindLocked() error {
 	if !d.ofObject() || !d.expected {
 		return nil
 	}

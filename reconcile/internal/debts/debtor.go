@@ -126,11 +126,11 @@ func (d Debtor) Sends(t writes.Target) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.open.Add(1)
-	a := l.account(d.owner)
+	a := l.accountLocked(d.owner)
 	if a.underWay++; a.underWay == 1 {
 		a.sentAt = time.Now()
 	}
-	l.relister.awaitAnswer(d.owner, a)
+	l.relister.awaitAnswerLocked(d.owner, a)
 }
 
 // Answered ends what Sends has begun. What the answer says has been recorded before.
@@ -143,7 +143,7 @@ func (d Debtor) Answered(t writes.Target) {
 		if a.notAnswered {
 			l.relister.scanNow()
 		}
-		keys := l.closeAccount(nil, d.owner, a)
+		keys := l.closeAccountLocked(nil, d.owner, a)
 		l.mu.Unlock()
 		l.wakeUp(keys)
 	}
@@ -161,7 +161,7 @@ func (d Debtor) count(t writes.Target, by int) {
 	}
 }
 
-// note calls fn for each cache that the key's controller does not have. The mu of the cache's ledger is held.
+// note calls fn, with the lock of the cache's ledger held, for each cache that the key's controller does not have.
 func (d Debtor) note(fn func(*Cache)) {
 	for _, l := range d.all {
 		if l == d.ledger {
@@ -177,13 +177,13 @@ func (d Debtor) note(fn func(*Cache)) {
 	}
 }
 
-// noteWrite records what a write that the cache may show leaves for the next leader. The ledger's mu is held.
-func (c *Cache) noteWrite(w writes.Write) {
+// noteWriteLocked records what a write that the cache may show leaves for the next leader.
+func (c *Cache) noteWriteLocked(w writes.Write) {
 	at := c.progress(c.PlaceOf(w.Object))
 	if w.Deleted && !w.Final {
-		c.noteUnversioned(w.Object.Namespace, at)
+		c.noteUnversionedLocked(w.Object.Namespace, at)
 	} else {
-		c.noteWritten(w.Object.Namespace, w.ResourceVersion, at)
+		c.noteWrittenLocked(w.Object.Namespace, w.ResourceVersion, at)
 	}
 }
 
@@ -222,7 +222,7 @@ func (d Debtor) Wrote(log klog.Logger, w writes.Write) {
 	defer d.leave(w.Target, Legacy{ResourceVersion: w.ResourceVersion, Relist: w.Deleted && !w.Final})
 	d.note(func(c *Cache) {
 		if s := c.Learner.ScopeOf(w.Object.Namespace); s != nil && s.MayShow(w) {
-			c.noteWrite(w)
+			c.noteWriteLocked(w)
 		}
 	})
 	l, kind := d.ledger, status.DebtChange
@@ -234,7 +234,7 @@ func (d Debtor) Wrote(log klog.Logger, w writes.Write) {
 	}
 	for c := range everyCache(l) {
 		s := c.Learner.ScopeOf(w.Object.Namespace)
-		if s == nil || !s.MayShow(w) || d.leaves(c, s.Target.Namespace, func() { c.noteWrite(w) }) {
+		if s == nil || !s.MayShow(w) || d.leaves(c, s.Target.Namespace, func() { c.noteWriteLocked(w) }) {
 			continue
 		}
 		l.owe(&debt{owner: d.owner, kind: kind, object: object{c, w.Object}, uid: w.UID,
@@ -256,21 +256,21 @@ func (d Debtor) Wrote(log klog.Logger, w writes.Write) {
 // waits for it, and the next leader's caches list anew, unless this one has listed since, and they have come as far.
 func (d Debtor) WroteUnversioned(t writes.Target) {
 	defer d.leave(t, Legacy{Relist: true})
-	Debtor{all: d.all}.note(func(c *Cache) { c.noteUnknown(t) })
+	Debtor{all: d.all}.note(func(c *Cache) { c.noteUnknownLocked(t) })
 }
 
 // LostAnswer opens the debts of a write that may have happened or not, since its answer was lost. Only a list that
 // begins from now on can tell. The relister asks for one list, which all such debts of a partition share.
 func (d Debtor) LostAnswer(log klog.Logger, t writes.Target) {
 	defer d.leave(t, Legacy{Relist: true})
-	d.note(func(c *Cache) { c.noteUnknown(t) })
+	d.note(func(c *Cache) { c.noteUnknownLocked(t) })
 	l := d.ledger
 	if l == nil {
 		return
 	}
 	for c := range everyCache(l) {
 		for _, namespace := range c.Learner.MayHold(t) {
-			if d.leaves(c, namespace, func() { c.noteUnknown(t) }) {
+			if d.leaves(c, namespace, func() { c.noteUnknownLocked(t) }) {
 				continue
 			}
 			log.V(4).Info("It is unknown whether a write has happened", "informer", c.Name(), "resource", t.Resource,

@@ -1,6 +1,6 @@
 // Package debts knows what a controller has written and its caches do not show yet, and lets the keys wait that must
-// not run before they do. [debt.settled] is the only judge of that. internals.md of package reconcile has the life of
-// a debt as a picture.
+// not run before they do. [debt.settledLocked] is the only judge of that. internals.md of package reconcile has the
+// life of a debt as a picture.
 //
 //	in    Debtor             the transport of package writes tells what becomes of a key's writes
 //	      Saw, Reached       an informer has told of an object, or has come to a version
@@ -25,6 +25,8 @@
 // without it; a cache may be read with it held, for an informer tells the ledger of what has happened without holding a
 // lock of its store. So whether an event or the answer to the write comes first is decided here: owe looks at the cache
 // with the lock held, under which Saw pays. Ledgers do not wait for each other: one lock of them is held at a time.
+//
+// A function whose name ends in Locked is called with Ledger.mu held, or, of coming, with coming.mu.
 //
 // Three small locks may be taken with it held: coming.mu, for the list of the caches that come and go, and after it
 // writes.Learner.mu; and Cache.afterMu, for the parts of a cache that wait for a list.

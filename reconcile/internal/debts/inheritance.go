@@ -225,8 +225,8 @@ func (h heir) relist(log klog.Logger) {
 func listFor(l *Ledger, d *debt, doubt error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if p := d.partition; p != nil && !p.listAskedFor(d, p.progress()) {
-		p.relist(doubt)
+	if p := d.partition; p != nil && !p.listAskedForLocked(d, p.progress()) {
+		p.relistLocked(doubt)
 	}
 }
 
@@ -237,7 +237,7 @@ func disinherit(l *Ledger, in *inheritance) {
 	if a, ok := l.accounts[handoverOwner]; ok {
 		for _, d := range slices.Clone(a.debts) {
 			in.missed[d.inherited] = true
-			l.pay(nil, d, d.partition.progress())
+			l.payLocked(nil, d, d.partition.progress())
 		}
 	}
 }

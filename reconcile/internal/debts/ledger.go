@@ -137,13 +137,13 @@ func (l *Ledger) owe(d *debt) {
 	l.open.Add(1)
 	at := c.progress(c.partitionName(namespace))
 	d.openedAt, d.begun = time.Now(), at.begun
-	c.noteWritten(namespace, d.resourceVersion, at)
+	c.noteWrittenLocked(namespace, d.resourceVersion, at)
 	if d.ofObject() {
-		d.recall(l)
+		d.recallLocked(l)
 	}
-	if d.settled(at) {
+	if d.settledLocked(at) {
 		if d.kind == status.DebtDeletion || d.kind == status.DebtUnknown {
-			c.noteShown(namespace, at)
+			c.noteShownLocked(namespace, at)
 		}
 		if a, ok := l.accounts[d.owner]; ok { // the answer was slower than the end of what was written
 			a.mustRun = a.mustRun || d.undone(at)
@@ -151,19 +151,19 @@ func (l *Ledger) owe(d *debt) {
 		l.open.Add(-1)
 		return
 	}
-	a := l.account(d.owner)
+	a := l.accountLocked(d.owner)
 	d.slot = len(a.debts)
 	a.debts = append(a.debts, d)
 	if d.byObject() {
 		l.objects[d.object] = append(l.objects[d.object], d)
 	}
-	p := c.partitionOf(namespace, at)
-	p.add(d)
-	l.relister.scanBy(p.dueAt())
+	p := c.partitionOfLocked(namespace, at)
+	p.addLocked(d)
+	l.relister.scanByLocked(p.dueAtLocked())
 }
 
-// account returns the account of a key, which is a new one if the key has none. The ledger's mu is held.
-func (l *Ledger) account(owner Key) *account {
+// accountLocked returns the account of a key, which is a new one if the key has none.
+func (l *Ledger) accountLocked(owner Key) *account {
 	a, ok := l.accounts[owner]
 	if !ok {
 		a = &account{}
@@ -184,9 +184,9 @@ func (l *Ledger) Park(key Key) bool {
 	if ok && !a.parked {
 		a.parked = true
 		wait := status.Wait{For: status.WaitParked, From: time.Now()}
-		wait.Debts, wait.MoreDebts = a.describe(maxDebtsShown)
+		wait.Debts, wait.MoreDebts = a.describeLocked(maxDebtsShown)
 		l.table.Hold(key, wait)
-		l.relister.awaitAnswer(key, a)
+		l.relister.awaitAnswerLocked(key, a)
 	}
 	return ok
 }
@@ -212,14 +212,14 @@ func (l *Ledger) Saw(c *Cache, key Key, uid types.UID, resourceVersion string, d
 		deletion := d.kind == status.DebtDeletion
 		d.onceHeld = d.onceHeld || deletion && d.uid == uid
 		switch {
-		case !d.settled(at):
+		case !d.settledLocked(at):
 			continue
 		case deletion && resourceVersion != "":
-			c.noteWritten(c.PlaceOf(key), resourceVersion, at)
+			c.noteWrittenLocked(c.PlaceOf(key), resourceVersion, at)
 		case deletion:
-			c.noteUnversioned(c.PlaceOf(key), at)
+			c.noteUnversionedLocked(c.PlaceOf(key), at)
 		}
-		keys = l.pay(keys, d, at)
+		keys = l.payLocked(keys, d, at)
 	}
 	l.mu.Unlock()
 	l.wakeUp(keys)
@@ -235,58 +235,57 @@ func (l *Ledger) Reached(c *Cache, namespace string) {
 		return
 	}
 	l.mu.Lock()
-	c.noteListed()
+	c.noteListedLocked()
 	byNamespace = byNamespace || c.ResourceVersion(metav1.NamespaceAll) == ""
 	var keys []wokenKey
 	if c.byNamespace.Load() != byNamespace {
-		c.repartition(byNamespace)
+		c.repartitionLocked(byNamespace)
 		l.relister.scanNow()
 		for _, p := range c.partitions {
-			keys = l.paySettled(keys, p.oldest(all), p.progress())
+			keys = l.paySettledLocked(keys, p.oldestLocked(all), p.progress())
 		}
 	} else {
 		if p, ok := c.partitions[namespace]; ok && byNamespace {
-			keys = l.payReached(keys, p)
+			keys = l.payReachedLocked(keys, p)
 		}
 		if p, ok := c.partitions[metav1.NamespaceAll]; ok {
-			keys = l.payReached(keys, p)
+			keys = l.payReachedLocked(keys, p)
 		}
 	}
 	l.mu.Unlock()
 	l.wakeUp(keys)
 }
 
-// payReached pays what the latest progress of a partition has settled, and adds the keys to wake. The ledger's mu is
-// held.
-func (l *Ledger) payReached(keys []wokenKey, p *partition) []wokenKey {
+// payReachedLocked pays what the latest progress of a partition has settled, and adds the keys to wake.
+func (l *Ledger) payReachedLocked(keys []wokenKey, p *partition) []wokenKey {
 	var few [4]*debt // so that most versions cost no allocation
 	at := p.progress()
-	return l.paySettled(keys, p.perhapsSettled(few[:0], at), at)
+	return l.paySettledLocked(keys, p.perhapsSettledLocked(few[:0], at), at)
 }
 
-// paySettled pays those of the debts, all of one partition, that are settled, and adds the keys to wake. A debt may
-// stay open although the cache has reached its version: the store could not take the object, or the object is still
-// to be deleted. Then an event or a list settles it. The ledger's mu is held.
-func (l *Ledger) paySettled(keys []wokenKey, debts []*debt, at progress) []wokenKey {
+// paySettledLocked pays those of the debts, all of one partition, that are settled, and adds the keys to wake. A debt
+// may stay open although the cache has reached its version: the store could not take the object, or the object is still
+// to be deleted. Then an event or a list settles it.
+func (l *Ledger) paySettledLocked(keys []wokenKey, debts []*debt, at progress) []wokenKey {
 	for _, d := range debts {
-		if d.partition == nil || !d.settled(at) {
+		if d.partition == nil || !d.settledLocked(at) {
 			continue
 		}
 		if d.kind == status.DebtDeletion {
-			d.partition.noteReached(d, at)
+			d.partition.noteReachedLocked(d, at)
 		}
-		keys = l.pay(keys, d, at)
+		keys = l.payLocked(keys, d, at)
 	}
 	return keys
 }
 
-// pay removes a debt. at is the progress of its partition. If the write is undone, the key must run even if nothing
-// names it. The ledger's mu is held.
-func (l *Ledger) pay(keys []wokenKey, d *debt, at progress) []wokenKey {
+// payLocked removes a debt. at is the progress of its partition. If the write is undone, the key must run even if
+// nothing names it.
+func (l *Ledger) payLocked(keys []wokenKey, d *debt, at progress) []wokenKey {
 	if d.kind == status.DebtUnknown && at.listed > d.begun {
-		d.partition.noteReached(d, at)
+		d.partition.noteReachedLocked(d, at)
 	}
-	d.partition.remove(d)
+	d.partition.removeLocked(d)
 	l.open.Add(-1)
 	a := l.accounts[d.owner]
 	last := len(a.debts) - 1
@@ -302,12 +301,12 @@ func (l *Ledger) pay(keys []wokenKey, d *debt, at progress) []wokenKey {
 			delete(l.objects, d.object)
 		}
 	}
-	return l.closeAccount(keys, d.owner, a)
+	return l.closeAccountLocked(keys, d.owner, a)
 }
 
-// closeAccount closes the account of a key that waits for nothing any more. It adds the key to those to wake, if it is
-// parked or must run. The ledger's mu is held.
-func (l *Ledger) closeAccount(keys []wokenKey, owner Key, a *account) []wokenKey {
+// closeAccountLocked closes the account of a key that waits for nothing any more. It adds the key to those to wake, if
+// it is parked or must run.
+func (l *Ledger) closeAccountLocked(keys []wokenKey, owner Key, a *account) []wokenKey {
 	if len(a.debts) > 0 || a.underWay > 0 {
 		return keys
 	}
@@ -347,10 +346,10 @@ func (l *Ledger) wakeUp(keys []wokenKey) {
 // maxDebtsShown is how many debts the record of a wait has.
 const maxDebtsShown = 4
 
-// describe returns the first debts, at most that many, and how many there are besides. The ledger's mu is held.
-func (a *account) describe(most int) (list []status.Debt, more int) {
+// describeLocked returns the first debts, at most that many, and how many there are besides.
+func (a *account) describeLocked(most int) (list []status.Debt, more int) {
 	for _, d := range a.debts[:min(len(a.debts), most)] {
-		list = append(list, d.record())
+		list = append(list, d.recordLocked())
 	}
 	if a.underWay > 0 && len(list) < most {
 		list = append(list, status.Debt{Kind: status.DebtUnderWay, Since: a.sentAt})
@@ -363,7 +362,7 @@ func (l *Ledger) Owed(key Key, withText bool) (list []status.Debt) {
 	var caches []*Cache
 	l.mu.Lock()
 	if a, ok := l.accounts[key]; ok {
-		list, _ = a.describe(len(a.debts) + 1)
+		list, _ = a.describeLocked(len(a.debts) + 1)
 		for _, d := range a.debts {
 			caches = append(caches, d.object.cache)
 		}

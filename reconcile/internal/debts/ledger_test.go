@@ -226,7 +226,7 @@ func TestTheBooksAreInOrder(t *testing.T) {
 				}
 				requireInOrder(t, l)
 				for _, d := range openDebts(l) {
-					require.False(t, d.settled(d.partition.progress()), "seed %d: %+v is open", seed, d)
+					require.False(t, d.settledLocked(d.partition.progress()), "seed %d: %+v is open", seed, d)
 				}
 			}
 			pods.listed++

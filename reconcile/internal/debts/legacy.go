@@ -85,13 +85,13 @@ func (l *Ledger) left() (all []Legacy) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for c := range everyCache(l) {
-		all = append(all, c.left(l)...)
+		all = append(all, c.leftLocked(l)...)
 	}
 	return append(all, l.coming.entries()...)
 }
 
-// left returns what the next leader's cache must have seen. The mu of the cache's ledger is held.
-func (c *Cache) left(l *Ledger) (all []Legacy) {
+// leftLocked returns what the next leader's cache must have seen.
+func (c *Cache) leftLocked(l *Ledger) (all []Legacy) {
 	for _, left := range c.followedScopes() {
 		part := left.Namespace
 		now := c.progress(part)

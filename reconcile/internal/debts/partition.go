@@ -36,7 +36,7 @@ type partition struct {
 	byName    map[string][]*debt
 	unready   map[*debt]struct{}
 
-	// listed is from the progress at which payReached last looked at the debts.
+	// listed is from the progress at which payReachedLocked last looked at the debts.
 	listed int
 
 	overdueState
@@ -50,9 +50,8 @@ func (c *Cache) partitionName(namespace string) string {
 	return metav1.NamespaceAll
 }
 
-// partitionOf returns the partition that has the objects of a namespace. One that is new begins at this progress. The
-// ledger's mu is held.
-func (c *Cache) partitionOf(namespace string, at progress) *partition {
+// partitionOfLocked returns the partition that has the objects of a namespace. One that is new begins at this progress.
+func (c *Cache) partitionOfLocked(namespace string, at progress) *partition {
 	name := c.partitionName(namespace)
 	p, ok := c.partitions[name]
 	if !ok {
@@ -71,11 +70,11 @@ func (c *Cache) partitionOf(namespace string, at progress) *partition {
 
 func (p *partition) progress() progress { return p.cache.progress(p.namespace) }
 
-// add puts a debt into the partition. The ledger's mu is held.
-func (p *partition) add(d *debt) {
+// addLocked puts a debt into the partition.
+func (p *partition) addLocked(d *debt) {
 	d.partition, d.rank = p, -1
 	d.age = p.byAge.PushBack(d)
-	p.lookFrom(d.overdueAt())
+	p.lookFromLocked(d.overdueAt())
 	switch {
 	case d.kind == status.DebtNotReady:
 		p.unready[d] = struct{}{}
@@ -87,8 +86,8 @@ func (p *partition) add(d *debt) {
 	}
 }
 
-// remove takes a debt out of the partition. The ledger's mu is held.
-func (p *partition) remove(d *debt) {
+// removeLocked takes a debt out of the partition.
+func (p *partition) removeLocked(d *debt) {
 	p.byAge.Remove(d.age)
 	d.partition, d.age = nil, nil
 	delete(p.unready, d)
@@ -104,8 +103,8 @@ func (p *partition) remove(d *debt) {
 	}
 }
 
-// oldest returns the debts by age, up to the first that include does not accept. The ledger's mu is held.
-func (p *partition) oldest(include func(*debt) bool) (debts []*debt) {
+// oldestLocked returns the debts by age, up to the first that include does not accept.
+func (p *partition) oldestLocked(include func(*debt) bool) (debts []*debt) {
 	for e := p.byAge.Front(); e != nil; e = e.Next() {
 		d := e.Value.(*debt)
 		if !include(d) {
@@ -118,15 +117,15 @@ func (p *partition) oldest(include func(*debt) bool) (debts []*debt) {
 
 func all(*debt) bool { return true }
 
-// perhapsSettled appends the debts that the progress since the last call may have settled. The ledger's mu is held.
-func (p *partition) perhapsSettled(debts []*debt, at progress) []*debt {
+// perhapsSettledLocked appends the debts that the progress since the last call may have settled.
+func (p *partition) perhapsSettledLocked(debts []*debt, at progress) []*debt {
 	listed := at.listed != p.listed
 	p.listed = at.listed
 	if at.unfollowed || at.resourceVersion == "" {
-		return append(debts, p.oldest(all)...)
+		return append(debts, p.oldestLocked(all)...)
 	}
 	if listed {
-		debts = append(debts, p.oldest(func(d *debt) bool { return d.begun < at.listed })...)
+		debts = append(debts, p.oldestLocked(func(d *debt) bool { return d.begun < at.listed })...)
 	}
 	for len(p.byVersion) > 0 && kube.AtLeast(at.resourceVersion, p.byVersion[0].resourceVersion) {
 		debts = append(debts, heap.Pop(&p.byVersion).(*debt))
@@ -140,25 +139,25 @@ func (p *partition) perhapsSettled(debts []*debt, at progress) []*debt {
 	return debts
 }
 
-// noteReached records, for the next leader, how far the cache has come when it shows a deletion or a write of unknown
-// outcome. The ledger's mu is held.
-func (p *partition) noteReached(d *debt, at progress) {
+// noteReachedLocked records, for the next leader, how far the cache has come when it shows a deletion or a write of
+// unknown outcome.
+func (p *partition) noteReachedLocked(d *debt, at progress) {
 	c, namespace := p.cache, p.cache.PlaceOf(d.object.key)
 	if d.kind == status.DebtDeletion {
-		c.noteWritten(namespace, at.resourceVersion, at)
+		c.noteWrittenLocked(namespace, at.resourceVersion, at)
 	} else {
-		c.noteShown(namespace, at)
+		c.noteShownLocked(namespace, at)
 	}
 }
 
-// repartition moves the debts into other partitions after the informer has begun to follow namespaces by themselves, or
-// has stopped to. What has been logged stays known. The ledger's mu is held.
-func (c *Cache) repartition(byNamespace bool) {
+// repartitionLocked moves the debts into other partitions after the informer has begun to follow namespaces by
+// themselves, or has stopped to. What has been logged stays known.
+func (c *Cache) repartitionLocked(byNamespace bool) {
 	var debts []*debt
 	var lastTrouble time.Time
 	logged := make(map[trouble]bool)
 	for _, p := range c.partitions {
-		debts = append(debts, p.oldest(all)...)
+		debts = append(debts, p.oldestLocked(all)...)
 		maps.Copy(logged, p.logged)
 		if p.lastTrouble.After(lastTrouble) {
 			lastTrouble = p.lastTrouble
@@ -168,12 +167,12 @@ func (c *Cache) repartition(byNamespace bool) {
 	clear(c.partitions)
 	c.byNamespace.Store(byNamespace)
 	for _, d := range debts {
-		d.partition.remove(d)
-		p := c.partitionOf(c.PlaceOf(d.object.key), progress{})
-		p.add(d)
+		d.partition.removeLocked(d)
+		p := c.partitionOfLocked(c.PlaceOf(d.object.key), progress{})
+		p.addLocked(d)
 	}
 	if len(debts) == 0 && len(logged) > 0 {
-		c.partitionOf(metav1.NamespaceAll, progress{}) // for the line that says that all is quiet
+		c.partitionOfLocked(metav1.NamespaceAll, progress{}) // for the line that says that all is quiet
 	}
 	for _, p := range c.partitions {
 		p.lastTrouble, p.logged = lastTrouble, maps.Clone(logged)

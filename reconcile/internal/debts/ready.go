@@ -130,7 +130,7 @@ func (l *Ledger) awaitNoLonger(key Key, of func(place object) bool) (woken bool)
 	if a, ok := l.accounts[key]; ok {
 		for _, d := range slices.Clone(a.debts) {
 			if d.kind == status.DebtNotReady && of(d.object) {
-				keys = l.pay(keys, d, d.partition.progress())
+				keys = l.payLocked(keys, d, d.partition.progress())
 			}
 		}
 	}

@@ -119,19 +119,19 @@ func (r *relister) scanNow() {
 	}
 }
 
-// scanBy makes the relister scan the partitions at a time, or before. The ledger's mu is held.
-func (r *relister) scanBy(at time.Time) {
+// scanByLocked makes the relister scan the partitions at a time, or before.
+func (r *relister) scanByLocked(at time.Time) {
 	if r.nextScan.IsZero() || at.Before(r.nextScan) {
 		r.scanNow()
 	}
 }
 
-// awaitAnswer looks after the writes of a parked key that are under way. The ledger's mu is held.
-func (r *relister) awaitAnswer(key Key, a *account) {
+// awaitAnswerLocked looks after the writes of a parked key that are under way.
+func (r *relister) awaitAnswerLocked(key Key, a *account) {
 	if a.underWay > 0 && a.parked && !a.watched {
 		a.watched = true
 		r.ledger.unanswered = append(r.ledger.unanswered, wokenKey{key, a})
-		r.scanBy(a.sentAt.Add(DoubtAfter))
+		r.scanByLocked(a.sentAt.Add(DoubtAfter))
 	}
 }
 
@@ -153,18 +153,18 @@ func (r *relister) scan() (lines []logLine, next time.Time) {
 	}
 	for c := range everyCache(l) {
 		for name, p := range c.partitions {
-			if p.byAge.Len() > 0 && !later(p.dueAt()) {
-				keys = l.paySettled(keys, p.oldest(all), p.progress())
-				lines = append(lines, p.look(now)...)
+			if p.byAge.Len() > 0 && !later(p.dueAtLocked()) {
+				keys = l.paySettledLocked(keys, p.oldestLocked(all), p.progress())
+				lines = append(lines, p.lookLocked(now)...)
 			}
 			if p.byAge.Len() > 0 {
-				later(p.dueAt())
+				later(p.dueAtLocked())
 			}
-			if !p.lastTrouble.IsZero() && !later(p.quietAt()) {
+			if !p.lastTrouble.IsZero() && !later(p.quietAtLocked()) {
 				if len(p.logged) > 0 {
-					lines = append(lines, logLine{partition: p, trouble: p.recovery()})
+					lines = append(lines, logLine{partition: p, trouble: p.recoveryLocked()})
 				}
-				p.reset()
+				p.resetLocked()
 			}
 			if p.byAge.Len() == 0 && p.lastTrouble.IsZero() {
 				delete(c.partitions, name)
@@ -191,17 +191,17 @@ func (r *relister) scan() (lines []logLine, next time.Time) {
 	return lines, next
 }
 
-// dueAt returns when the debts are to be looked at next. The ledger's mu is held.
-func (s *overdueState) dueAt() time.Time {
+// dueAtLocked returns when the debts are to be looked at next.
+func (s *overdueState) dueAtLocked() time.Time {
 	if s.lookAt.Before(s.notBefore) {
 		return s.notBefore
 	}
 	return s.lookAt
 }
 
-// look finds out why the debts that are overdue are still open, and asks for a list if that helps and none has been
-// asked for since the debt was opened. The ledger's mu is held.
-func (p *partition) look(now time.Time) (lines []logLine) {
+// lookLocked finds out why the debts that are overdue are still open, and asks for a list if that helps and none has
+// been asked for since the debt was opened.
+func (p *partition) lookLocked(now time.Time) (lines []logLine) {
 	at := p.progress()
 	var list, pause bool
 	var doubt error
@@ -218,17 +218,17 @@ func (p *partition) look(now time.Time) (lines []logLine) {
 		d := e.Value.(*debt)
 		due := d.overdueAt()
 		if due.After(now) {
-			p.lookFrom(due)
+			p.lookFromLocked(due)
 			continue
 		}
-		p.lookFrom(now)
+		p.lookFromLocked(now)
 		switch {
 		case d.kind == status.DebtNotReady && now.Sub(d.openedAt) < DoubtAfter:
 		case d.kind == status.DebtNotReady:
 			found(cacheNotReady, d, nil)
 		case d.ofObject() && d.hidden(at), d.kind == status.DebtUnknown && at.listed > d.begun:
 			found(objectInvalid, d, nil)
-		case p.listAskedFor(d, at):
+		case p.listAskedForLocked(d, at):
 			if now.Sub(p.requestedAt) >= DoubtAfter {
 				found(listOverdue, d, nil)
 			}
@@ -237,14 +237,14 @@ func (p *partition) look(now time.Time) (lines []logLine) {
 			found(outcomeUnclear, d, nil)
 		default:
 			list = true
-			if err := d.behind(); err != nil {
+			if err := d.behindLocked(); err != nil {
 				doubt = err
 				found(cacheBehind, d, err)
 			}
 		}
 	}
 	if list {
-		p.relist(doubt)
+		p.relistLocked(doubt)
 	}
 	p.notBefore = now.Add(minPause)
 	if pause {
@@ -256,38 +256,36 @@ func (p *partition) look(now time.Time) (lines []logLine) {
 	return lines
 }
 
-// listAskedFor reports whether a list that settles the debt has been asked for, and is not complete. The ledger's mu is
-// held.
-func (p *partition) listAskedFor(d *debt, at progress) bool {
+// listAskedForLocked reports whether a list that settles the debt has been asked for, and is not complete.
+func (p *partition) listAskedForLocked(d *debt, at progress) bool {
 	return p.listRequested > d.begun && at.listed < p.listRequested
 }
 
-// relist asks for a list. The ledger's mu is held.
-func (p *partition) relist(doubt error) {
+// relistLocked asks for a list.
+func (p *partition) relistLocked(doubt error) {
 	p.listRequested, p.requestedAt = p.cache.Relist(p.namespace, doubt), time.Now()
 }
 
-// lookFrom makes the next look at the debts no later than at that time. The ledger's mu is held.
-func (s *overdueState) lookFrom(at time.Time) {
+// lookFromLocked makes the next look at the debts no later than at that time.
+func (s *overdueState) lookFromLocked(at time.Time) {
 	if s.lookAt.IsZero() || at.Before(s.lookAt) {
 		s.lookAt = at
 	}
 }
 
-// quietAt returns when all is quiet if nothing goes wrong before. The ledger's mu is held.
-func (s *overdueState) quietAt() time.Time { return s.lastTrouble.Add(quietTime) }
+// quietAtLocked returns when all is quiet if nothing goes wrong before.
+func (s *overdueState) quietAtLocked() time.Time { return s.lastTrouble.Add(quietTime) }
 
-// recovery returns the line that says that all is quiet again, at the level of what was logged before. The ledger's mu
-// is held.
-func (s *overdueState) recovery() trouble {
+// recoveryLocked returns the line that says that all is quiet again, at the level of what was logged before.
+func (s *overdueState) recoveryLocked() trouble {
 	if len(s.logged) == 1 && s.logged[outcomeUnclear] {
 		return outcomesKnown
 	}
 	return allQuiet
 }
 
-// reset makes the next trouble the first one again. The ledger's mu is held.
-func (s *overdueState) reset() {
+// resetLocked makes the next trouble the first one again.
+func (s *overdueState) resetLocked() {
 	s.lastTrouble, s.logged = time.Time{}, make(map[trouble]bool)
 	s.pace.Reset()
 }

@@ -72,9 +72,9 @@ func (e *entry) markCreated(v WriteID) {
 	e.run.markCreated(v)
 }
 
-// observe records a change that names the key, and reports whether Compare must compare the object's two states:
-// only a key that is half-way to a hot loop is worth that. mu is held.
-func (l *loops) observe(e *entry, v Sighting) (compare bool) {
+// observeLocked records a change that names the key, and reports whether Compare must compare the object's two states:
+// only a key that is half-way to a hot loop is worth that.
+func (l *loops) observeLocked(e *entry, v Sighting) (compare bool) {
 	if l.allowHotLoops {
 		return false
 	}
@@ -91,7 +91,7 @@ func (l *loops) observe(e *entry, v Sighting) (compare bool) {
 	case unclear:
 		st = e.needStats()
 		if len(st.undecided) == maxUndecided {
-			l.resolveUndecided(e)
+			l.resolveUndecidedLocked(e)
 		}
 		if len(st.undecided) == maxUndecided {
 			e.othersActed = true
@@ -125,9 +125,9 @@ func Compare[T any](t *Table, key Key, source string, v Sighting, event informer
 	e.needStats()
 	switch e.authorOf(v.WriteID) {
 	case byKey:
-		t.comparedOwn(e, v)
+		t.comparedOwnLocked(e, v)
 	case byOther:
-		t.comparedOther(e, v)
+		t.comparedOtherLocked(e, v)
 	case unclear:
 		for i, u := range e.stats.undecided {
 			if u.WriteID == v.WriteID {
@@ -137,8 +137,8 @@ func Compare[T any](t *Table, key Key, source string, v Sighting, event informer
 	}
 }
 
-// comparedOwn takes the comparison of a change that the key caused. mu is held.
-func (l *loops) comparedOwn(e *entry, v Sighting) {
+// comparedOwnLocked takes the comparison of a change that the key caused.
+func (l *loops) comparedOwnLocked(e *entry, v Sighting) {
 	if v.comparison.failed {
 		return // without a comparison the write counts as a repetition
 	}
@@ -152,20 +152,20 @@ func (l *loops) comparedOwn(e *entry, v Sighting) {
 	if r := l.contested.byUID[uid]; r != nil && r.rounds >= compareAfter && r.ownChanges(v.comparison.changes) {
 		r.reverts++
 		st.reverts, st.changingFields = max(st.reverts, r.reverts), text
-		l.updateHot(e)
+		l.updateHotLocked(e)
 	}
 }
 
-// comparedOther takes the comparison of a change that another writer caused. If it does no more than undo a write of
-// the key, a key in a hot loop keeps resting. mu is held.
-func (l *loops) comparedOther(e *entry, v Sighting) {
+// comparedOtherLocked takes the comparison of a change that another writer caused. If it does no more than undo a write
+// of the key, a key in a hot loop keeps resting.
+func (l *loops) comparedOtherLocked(e *entry, v Sighting) {
 	r := l.contested.byUID[l.hashUID(v.WriteID)]
 	undoing := r != nil && !v.comparison.failed && r.otherChanges(v.comparison.changes)
 	e.othersActed = e.othersActed || !undoing || e.stats.reverts <= HotAfter
 }
 
-// resolveUndecided decides the undecided changes whose author is known by now: after the run all of them. mu is held.
-func (l *loops) resolveUndecided(e *entry) {
+// resolveUndecidedLocked decides the undecided changes whose author is known by now: after the run all of them.
+func (l *loops) resolveUndecidedLocked(e *entry) {
 	st := e.stats
 	st.undecided = slices.DeleteFunc(st.undecided, func(v Sighting) bool {
 		switch e.authorOf(v.WriteID) {
@@ -174,7 +174,7 @@ func (l *loops) resolveUndecided(e *entry) {
 				e.markCreated(v.WriteID)
 			}
 			if v.comparison != nil {
-				l.comparedOwn(e, v)
+				l.comparedOwnLocked(e, v)
 			}
 		case byOther:
 			if r := l.contested.find(l, v.WriteID); r != nil {
@@ -182,8 +182,8 @@ func (l *loops) resolveUndecided(e *entry) {
 			}
 			switch {
 			case v.comparison != nil:
-				l.comparedOther(e, v)
-			case !v.comparing: // otherwise Compare calls comparedOther soon
+				l.comparedOtherLocked(e, v)
+			case !v.comparing: // otherwise Compare calls comparedOtherLocked soon
 				e.othersActed = true
 			}
 		case unclear:

@@ -79,15 +79,15 @@ func countAgainstAWalk(t *testing.T, random *rand.Rand) {
 				o.Pause = time.Minute
 			}
 			table.End(r, o, time.Now())
-		case 5: // as comparedOwn does when a run has undone another writer's change
+		case 5: // as comparedOwnLocked does when a run has undone another writer's change
 			if e := table.keys[key]; e != nil {
 				e.needStats().reverts = random.IntN(2) * (HotAfter + 1)
-				table.updateHot(e)
+				table.updateHotLocked(e)
 			}
-		case 6: // as countLastRun does
+		case 6: // as countLastRunLocked does
 			if e := table.keys[key]; e != nil {
 				e.needStats().repeats = random.IntN(2) * (HotAfter + 1)
-				table.updateHot(e)
+				table.updateHotLocked(e)
 			}
 		default:
 			time.Sleep(time.Duration(random.Int64N(int64(2 * time.Minute))))
@@ -108,12 +108,12 @@ func countAgainstAWalk(t *testing.T, random *rand.Rand) {
 func TestCountsAfterAContestIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := newTable(false, -1)
-		e := table.entryOf(parent, time.Now())
+		e := table.entryOfLocked(parent, time.Now())
 		e.needStats().reverts, e.stats.endedAt = HotAfter+1, time.Now()
-		table.updateHot(e)
+		table.updateHotLocked(e)
 		require.Equal(t, Counts{HotKeys: 1, HotLoops: 1}, table.Counts())
 		time.Sleep(forgetAfter + 1)
-		table.sweep(time.Now())
+		table.sweepLocked(time.Now())
 		require.Empty(t, table.keys)
 		require.Equal(t, Counts{HotLoops: 1}, table.Counts())
 	})

@@ -13,6 +13,8 @@
 //
 // # The lock
 //
+// A function whose name ends in Locked is called with Table.mu held, or, of a Run, with the Run's.
+//
 // Table.mu guards the entries of all keys, and what they point to, except for a Run, which has a lock of its own. That
 // one may be taken with Table.mu held, and Table.mu with the lock of a caller of Hold or Free. Nothing outside of the
 // package is called with either of them held.

@@ -13,11 +13,11 @@ import (
 func (t *Table) Hold(key Key, wait status.Wait) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.hold(key, t.entryOf(key, wait.From), wait)
+	return t.hold(key, t.entryOfLocked(key, wait.From), wait)
 }
 
 func (t *Table) hold(key Key, e *entry, wait status.Wait) bool {
-	if e.heldFor(wait.For) != nil {
+	if e.heldForLocked(wait.For) != nil {
 		return false
 	}
 	e.holds = append(e.holds, wait)
@@ -26,7 +26,8 @@ func (t *Table) hold(key Key, e *entry, wait status.Wait) bool {
 	case status.WaitPaused:
 		t.nPaused.Add(1)
 	case status.WaitParked:
-		e.parked = insertByAge(&t.parked, e, func(e *entry) time.Time { return e.heldFor(status.WaitParked).From })
+		e.parked = insertByAge(&t.parked, e,
+			func(e *entry) time.Time { return e.heldForLocked(status.WaitParked).From })
 	}
 	return true
 }
@@ -50,7 +51,7 @@ func (t *Table) Paused(key Key) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.held[key]
-	if e == nil || e.heldFor(status.WaitPaused) == nil {
+	if e == nil || e.heldForLocked(status.WaitPaused) == nil {
 		return false
 	}
 	e.due = true
@@ -63,24 +64,24 @@ func (t *Table) Free(key Key, reason status.WaitReason) (wait status.Wait, held,
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.held[key]
-	if e == nil || e.heldFor(reason) == nil {
+	if e == nil || e.heldForLocked(reason) == nil {
 		return status.Wait{}, false, false
 	}
-	wait = *e.heldFor(reason)
+	wait = *e.heldForLocked(reason)
 	wait.To = time.Now()
 	if due = e.due || reason == status.WaitParked; due {
-		t.remembers(key, e, wait)
+		t.remembersLocked(key, e, wait)
 	}
-	t.release(key, e, reason)
+	t.releaseLocked(key, e, reason)
 	e.due = e.due && reason != status.WaitPaused
-	if e.idle() {
-		t.forget(key, e)
+	if e.idleLocked() {
+		t.forgetLocked(key, e)
 	}
 	return wait, true, due
 }
 
-// release ends a hold. mu is held.
-func (t *Table) release(key Key, e *entry, reason status.WaitReason) {
+// releaseLocked ends a hold.
+func (t *Table) releaseLocked(key Key, e *entry, reason status.WaitReason) {
 	switch reason {
 	case status.WaitPaused:
 		t.nPaused.Add(-1)
@@ -94,27 +95,26 @@ func (t *Table) release(key Key, e *entry, reason status.WaitReason) {
 	}
 }
 
-// mustWait reports whether a key that a worker has taken is held, and for how long: zero if only Free ends that. mu is
-// held.
-func (t *Table) mustWait(key Key, e *entry, now time.Time) (left time.Duration, held bool) {
-	if e.heldFor(status.WaitPaused) != nil {
+// mustWaitLocked reports whether a key that a worker has taken is held, and for how long: zero if only Free ends that.
+func (t *Table) mustWaitLocked(key Key, e *entry, now time.Time) (left time.Duration, held bool) {
+	if e.heldForLocked(status.WaitPaused) != nil {
 		e.due = true
 		return 0, true
 	}
-	refused := e.heldFor(status.WaitBackoff)
+	refused := e.heldForLocked(status.WaitBackoff)
 	if refused == nil {
 		return 0, false
 	}
 	if left = refused.To.Sub(now); left > 0 {
-		t.remembers(key, e, status.Wait{For: status.WaitBackoff, From: now, To: refused.To})
+		t.remembersLocked(key, e, status.Wait{For: status.WaitBackoff, From: now, To: refused.To})
 		return left, true
 	}
-	t.release(key, e, status.WaitBackoff)
+	t.releaseLocked(key, e, status.WaitBackoff)
 	return 0, false
 }
 
-// heldFor returns the hold of that reason, or nil. mu is held.
-func (e *entry) heldFor(reason status.WaitReason) *status.Wait {
+// heldForLocked returns the hold of that reason, or nil.
+func (e *entry) heldForLocked(reason status.WaitReason) *status.Wait {
 	for i := range e.holds {
 		if e.holds[i].For == reason {
 			return &e.holds[i]
@@ -137,9 +137,9 @@ func (t *Table) Counts() (n Counts) {
 	defer t.mu.Unlock()
 	n.Paused, n.Parked = int(t.nPaused.Load()), t.parked.Len()
 	if oldest := t.parked.Front(); oldest != nil {
-		n.LongestParked = max(0, now.Sub(oldest.Value.(*entry).heldFor(status.WaitParked).From))
+		n.LongestParked = max(0, now.Sub(oldest.Value.(*entry).heldForLocked(status.WaitParked).From))
 	}
-	t.endOldContests(now)
+	t.endOldContestsLocked(now)
 	n.HotKeys, n.HotLoops = len(t.hotKeys), t.hotLoops
 	return n
 }

@@ -71,7 +71,7 @@ type repeatStats struct {
 	endedAt       time.Time      // when the last run ended
 	writeNames    []status.Write // the first writes of the last run, for the log
 
-	counted      int            // runs that countLastRun has counted
+	counted      int            // runs that countLastRunLocked has counted
 	repeats      int            // repetitions in a row; progress takes them back to compareAfter
 	replacements int            // runs that deleted an object which the key had created
 	reverts      int            // runs that set again what another writer had undone
@@ -109,9 +109,9 @@ func (st *repeatStats) rest() time.Duration {
 	return min(restAfter(st.level()), HotFloor)
 }
 
-// countLastRun counts the last run, once. It is called as late as possible, when the sources have shown what the run
-// wrote. mu is held.
-func (l *loops) countLastRun(e *entry) {
+// countLastRunLocked counts the last run, once. It is called as late as possible, when the sources have shown what the
+// run wrote.
+func (l *loops) countLastRunLocked(e *entry) {
 	st := e.stats
 	if st.last.counted || !st.selfCaused || !st.changed && !st.requeuedSoon {
 		return
@@ -130,7 +130,7 @@ func (l *loops) countLastRun(e *entry) {
 	}
 	sum := effect{repeated: !st.changed}
 	for v, created := range st.last.writes {
-		sum = sum.and(l.countWrite(st, v, created))
+		sum = sum.and(l.countWriteLocked(st, v, created))
 	}
 	switch {
 	case sum.replaced:
@@ -140,7 +140,7 @@ func (l *loops) countLastRun(e *entry) {
 	case sum.repeated:
 		st.repeats++
 	}
-	l.updateHot(e)
+	l.updateHotLocked(e)
 }
 
 // effect is what a write, or all writes of a run, come to.
@@ -150,8 +150,8 @@ func (x effect) and(y effect) effect {
 	return effect{x.repeated || y.repeated, x.replaced || y.replaced, x.progressed || y.progressed}
 }
 
-// countWrite counts one write of the last run. mu is held.
-func (l *loops) countWrite(st *repeatStats, v WriteID, created bool) (x effect) {
+// countWriteLocked counts one write of the last run.
+func (l *loops) countWriteLocked(st *repeatStats, v WriteID, created bool) (x effect) {
 	uid := l.hashUID(v)
 	if v.ResourceVersion == "" { // a deletion
 		o := st.written[uid]
@@ -182,9 +182,9 @@ func (l *loops) countWrite(st *repeatStats, v WriteID, created bool) (x effect) 
 	return x
 }
 
-// noteWrites reports whether the last run changed anything, and counts its writes as the controller's own in contested
-// objects. mu is held.
-func (l *loops) noteWrites(st *repeatStats, now time.Time) (changed bool) {
+// noteWritesLocked reports whether the last run changed anything, and counts its writes as the controller's own in
+// contested objects.
+func (l *loops) noteWritesLocked(st *repeatStats, now time.Time) (changed bool) {
 	if l.allowHotLoops {
 		return false
 	}
@@ -202,8 +202,8 @@ func (l *loops) noteWrites(st *repeatStats, now time.Time) (changed bool) {
 	return changed
 }
 
-// updateHot lets the key's rest and its place in hotKeys follow its level. mu is held.
-func (l *loops) updateHot(e *entry) {
+// updateHotLocked lets the key's rest and its place in hotKeys follow its level.
+func (l *loops) updateHotLocked(e *entry) {
 	st := e.stats
 	_, was := l.hotKeys[e]
 	switch {
@@ -218,11 +218,11 @@ func (l *loops) updateHot(e *entry) {
 	case was:
 		delete(l.hotKeys, e)
 	}
-	l.setContest(e)
+	l.setContestLocked(e)
 }
 
-// setContest lets the key's place in contests follow its run and its stats. mu is held.
-func (l *loops) setContest(e *entry) {
+// setContestLocked lets the key's place in contests follow its run and its stats.
+func (l *loops) setContestLocked(e *entry) {
 	if e.contest != nil {
 		l.contests.Remove(e.contest)
 		e.contest = nil
@@ -232,27 +232,27 @@ func (l *loops) setContest(e *entry) {
 	}
 }
 
-// endOldContests is endOldContest for all keys. mu is held.
-func (l *loops) endOldContests(now time.Time) {
+// endOldContestsLocked is endOldContestLocked for all keys.
+func (l *loops) endOldContestsLocked(now time.Time) {
 	for first := l.contests.Front(); first != nil; first = l.contests.Front() {
 		e := first.Value.(*entry)
-		if l.endOldContest(e, now); e.contest == first {
+		if l.endOldContestLocked(e, now); e.contest == first {
 			return // the others have run later
 		}
 	}
 }
 
-// endOldContest ends the hot loop of two writers when the key has not run for slowContestWindow. mu is held.
-func (l *loops) endOldContest(e *entry, now time.Time) {
+// endOldContestLocked ends the hot loop of two writers when the key has not run for slowContestWindow.
+func (l *loops) endOldContestLocked(e *entry, now time.Time) {
 	if st := e.stats; st.reverts > 0 && now.Sub(st.endedAt) > slowContestWindow {
 		st.reverts = 0
-		l.updateHot(e)
+		l.updateHotLocked(e)
 	}
 }
 
-// dueLine returns what writes the log line that is due when the key rests this long, or nil. A hot loop is logged when
-// it first costs the key a rest, and when it has ended. mu is held.
-func (l *loops) dueLine(e *entry, rest time.Duration) (write func(klog.Logger)) {
+// dueLineLocked returns what writes the log line that is due when the key rests this long, or nil. A hot loop is logged
+// when it first costs the key a rest, and when it has ended.
+func (l *loops) dueLineLocked(e *entry, rest time.Duration) (write func(klog.Logger)) {
 	st := e.stats
 	switch {
 	case st.hot() && !st.logged && rest > 0:

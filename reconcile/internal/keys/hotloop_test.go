@@ -82,7 +82,7 @@ func TestTheThresholdsOfHotLoops(t *testing.T) {
 		} {
 			h, e := fresh(repeatStats{repeats: test.repeats, last: pastRun{writes: map[WriteID]bool{own: false}}},
 				contestedObject{rounds: test.rounds})
-			require.Equal(t, test.want, h.observe(e, test.v), "%+v", test)
+			require.Equal(t, test.want, h.observeLocked(e, test.v), "%+v", test)
 		}
 	})
 	t.Run("undoing", func(t *testing.T) {
@@ -98,7 +98,7 @@ func TestTheThresholdsOfHotLoops(t *testing.T) {
 		} {
 			h, e := fresh(repeatStats{reverts: test.reverts}, contestedObject{fields: []heldField{test.held}})
 			v := Sighting{WriteID: WriteID{uid, "3"}, comparison: &comparison{changes: change}}
-			h.comparedOther(e, v)
+			h.comparedOtherLocked(e, v)
 			require.Equal(t, test.want, e.othersActed, test.name)
 		}
 	})
@@ -106,7 +106,7 @@ func TestTheThresholdsOfHotLoops(t *testing.T) {
 		for failed, want := range map[bool]string{true: "", false: "an object: "} {
 			h, e := fresh(repeatStats{repeats: compareAfter}, contestedObject{})
 			e.stats.written = writtenObjects{h.hashUID(WriteID{UID: uid}): {}}
-			h.comparedOwn(e, Sighting{WriteID: WriteID{uid, "3"},
+			h.comparedOwnLocked(e, Sighting{WriteID: WriteID{uid, "3"},
 				comparison: &comparison{object: "an object", failed: failed}})
 			require.Equal(t, want, e.stats.changingFields)
 		}
@@ -117,7 +117,7 @@ func TestTheThresholdsOfHotLoops(t *testing.T) {
 		compare := func(v Sighting, from, to int32) {
 			e.stats = nil
 			v.Updated = true
-			require.True(t, h.observe(e, v))
+			require.True(t, h.observeLocked(e, v))
 			pod := func(n int32) *corev1.Pod { return &corev1.Pod{Spec: corev1.PodSpec{Priority: &n}} }
 			Compare(h, parent, "Owns pods", v, informer.Event[*corev1.Pod]{Old: pod(from), New: pod(to)})
 		}
@@ -142,7 +142,7 @@ func TestTheThresholdsOfHotLoops(t *testing.T) {
 				st.written[id] = &writtenObject{updates: 1}
 			}
 			e.stats.last.writes = map[WriteID]bool{{uid, "2"}: created}
-			h.countLastRun(e)
+			h.countLastRunLocked(e)
 			require.NotContains(t, e.stats.written, h.hashUID(WriteID{UID: uid}))
 			require.Equal(t, want, e.stats.repeats, "to create one is progress: %t", created)
 		}
@@ -161,7 +161,7 @@ func TestTheThresholdsOfHotLoops(t *testing.T) {
 		} {
 			h := newTable(false, defaultHistory)
 			h.keys[parent] = &test.entry
-			h.sweep(now)
+			h.sweepLocked(now)
 			require.Equal(t, test.kept, len(h.keys) == 1, name)
 			require.Equal(t, len(h.keys), h.sweptTo, name)
 		}

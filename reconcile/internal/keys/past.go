@@ -44,9 +44,9 @@ type record struct {
 	final bool // in last, not in byAge
 }
 
-// remember adds a run that has ended to the history, and returns its record if o asks for it and it is not quiet. d are
-// its details, or nil. mu is held.
-func (t *Table) remember(e *entry, r *Run, d *details, o Outcome, now time.Time) (added *status.Run) {
+// rememberLocked adds a run that has ended to the history, and returns its record if o asks for it and it is not quiet.
+// d are its details, or nil.
+func (t *Table) rememberLocked(e *entry, r *Run, d *details, o Outcome, now time.Time) (added *status.Run) {
 	p := &t.past
 	if p.limit < 0 {
 		return nil
@@ -73,11 +73,11 @@ func (t *Table) remember(e *entry, r *Run, d *details, o Outcome, now time.Time)
 	if o.After > 0 {
 		run.Again = now.Add(o.After)
 	}
-	k := t.recordOf(e, r.Key)
+	k := t.recordOfLocked(e, r.Key)
 	run.Waits = k.waitsOf(w.Began, w.causes, status.Wait{Priority: o.Priority, Group: o.Group})
 	k.waits = nil
 	p.add(k, run, quiet)
-	t.forgetOldRuns()
+	t.forgetOldRunsLocked()
 	if o.Report && !quiet {
 		added = new(status.Run)
 		*added = run
@@ -85,8 +85,8 @@ func (t *Table) remember(e *entry, r *Run, d *details, o Outcome, now time.Time)
 	return added
 }
 
-// recordOf returns the record of a key, and makes one if there is none. mu is held.
-func (t *Table) recordOf(e *entry, key Key) *record {
+// recordOfLocked returns the record of a key, and makes one if there is none.
+func (t *Table) recordOfLocked(e *entry, key Key) *record {
 	if e.record == nil {
 		e.record = &record{key: key}
 		e.record.place = t.past.byAge.PushBack(e.record)
@@ -167,16 +167,15 @@ func quietRun(r *status.Run) bool {
 	return len(r.Writes) == 0 && r.Error == nil && r.Took < slowRun && len(r.Waits) <= 1
 }
 
-// forgetOldRuns forgets the oldest records if there are too many, and the keys of which nothing else is known. mu is
-// held.
-func (t *Table) forgetOldRuns() {
+// forgetOldRunsLocked forgets the oldest records if there are too many, and the keys of which nothing else is known.
+func (t *Table) forgetOldRunsLocked() {
 	p := &t.past
 	forget := func(k *record) { // which is in no list any more
 		p.countState(k, -1)
 		e := t.keys[k.key]
 		e.record = nil
-		if e.idle() {
-			t.forget(k.key, e)
+		if e.idleLocked() {
+			t.forgetLocked(k.key, e)
 		}
 	}
 	for p.full > p.limit || p.byAge.Len() > p.limit {
@@ -194,12 +193,12 @@ func (t *Table) forgetOldRuns() {
 	}
 }
 
-// remembers records a time in which a key could not run. Several of the same kind in a row are one. mu is held.
-func (t *Table) remembers(key Key, e *entry, wait status.Wait) {
+// remembersLocked records a time in which a key could not run. Several of the same kind in a row are one.
+func (t *Table) remembersLocked(key Key, e *entry, wait status.Wait) {
 	if t.past.limit < 0 {
 		return
 	}
-	k := t.recordOf(e, key)
+	k := t.recordOfLocked(e, key)
 	if n := len(k.waits); n > 0 && k.waits[n-1].For == wait.For && wait.For != status.WaitParked {
 		k.waits[n-1].To = wait.To
 		return
@@ -208,7 +207,7 @@ func (t *Table) remembers(key Key, e *entry, wait status.Wait) {
 		k.waits = slices.Delete(k.waits, 0, 1)
 	}
 	k.waits = append(k.waits, wait)
-	t.forgetOldRuns()
+	t.forgetOldRunsLocked()
 }
 
 // Retries records when a run that has failed is tried again.

@@ -116,8 +116,8 @@ func (r *Run) Causes() (list []status.Cause, more int) {
 	return r.Turn.causes.list(), r.Turn.causes.more
 }
 
-// needDetails returns the details, and makes them if there are none. mu is held.
-func (r *Run) needDetails() *details {
+// needDetailsLocked returns the details, and makes them if there are none.
+func (r *Run) needDetailsLocked() *details {
 	if r.details == nil {
 		r.details = &details{}
 	}
@@ -131,7 +131,7 @@ func (r *Run) Wrote(uid types.UID, resourceVersion string, deleted bool) {
 	if uid == "" || r.ended {
 		return
 	}
-	d := r.needDetails()
+	d := r.needDetailsLocked()
 	if d.writes == nil {
 		d.writes = make(map[WriteID]bool)
 	}
@@ -150,7 +150,7 @@ func (r *Run) Record(w status.Write) {
 	if r.ended {
 		return
 	}
-	if d := r.needDetails(); len(d.requests) < maxWritesOfRun {
+	if d := r.needDetailsLocked(); len(d.requests) < maxWritesOfRun {
 		d.requests = append(d.requests, w)
 	} else {
 		d.moreRequests++
@@ -165,7 +165,7 @@ func (r *Run) RequestBegins(req *http.Request) {
 	if r.ended {
 		return
 	}
-	p := &r.needDetails().pace
+	p := &r.needDetailsLocked().pace
 	if p.requests == 0 {
 		p.idleSince = r.Turn.Began
 	}
@@ -243,8 +243,8 @@ func (r *Run) Requests(took time.Duration) status.Run {
 	return seen
 }
 
-// describe returns what is known of a run that goes on, or nil if it has ended. The Table's mu is held.
-func (r *Run) describe(t *Table) *status.Run {
+// describeLocked returns what is known of a run that goes on, or nil if it has ended.
+func (r *Run) describeLocked(t *Table) *status.Run {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended {

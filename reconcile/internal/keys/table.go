@@ -62,8 +62,8 @@ type entry struct {
 	record *record
 }
 
-// idle reports whether nothing but a record is known of the key. mu is held.
-func (e *entry) idle() bool {
+// idleLocked reports whether nothing but a record is known of the key.
+func (e *entry) idleLocked() bool {
 	return e.causes.n == 0 && e.run == nil && e.stats == nil && len(e.holds) == 0
 }
 
@@ -88,9 +88,9 @@ func (t *Table) Named(key Key, source string, object Key, resourceVersion string
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e := t.entryOf(key, now)
+	e := t.entryOfLocked(key, now)
 	e.causes.add(source, object, resourceVersion, now.UnixNano())
-	return t.observe(e, v)
+	return t.observeLocked(e, v)
 }
 
 // Begin starts a run of a key that a worker has taken, and moves the key's causes to the worker's turn; the turn has
@@ -99,19 +99,19 @@ func (t *Table) Named(key Key, source string, object Key, resourceVersion string
 func (t *Table) Begin(r *Run) (left time.Duration, held bool) {
 	now := r.Turn.Began
 	t.mu.Lock()
-	e := t.entryOf(r.Key, now)
-	if left, held = t.mustWait(r.Key, e, now); held {
+	e := t.entryOfLocked(r.Key, now)
+	if left, held = t.mustWaitLocked(r.Key, e, now); held {
 		t.mu.Unlock()
 		return left, true
 	}
 	var write func(klog.Logger)
 	if st := e.stats; st != nil {
-		t.endOldContest(e, now)
-		t.countLastRun(e)
+		t.endOldContestLocked(e, now)
+		t.countLastRunLocked(e)
 		if st.hot() && !e.othersActed {
 			left = max(st.restsUntil.Sub(now), 0)
 		}
-		write = t.dueLine(e, left)
+		write = t.dueLineLocked(e, left)
 		if left == 0 {
 			st.selfCaused = !e.othersActed && (e.causes.n > 0 || st.requeuedSoon)
 			st.earlier, st.last = st.last, pastRun{}
@@ -120,9 +120,9 @@ func (t *Table) Begin(r *Run) (left time.Duration, held bool) {
 	if left == 0 {
 		r.Turn.entry, r.Turn.causes = e, e.causes.moveOut()
 		e.othersActed, e.run = false, r
-		t.setContest(e)
+		t.setContestLocked(e)
 	} else {
-		t.remembers(r.Key, e, status.Wait{For: status.WaitHotLoop, From: now, To: now.Add(left)})
+		t.remembersLocked(r.Key, e, status.Wait{For: status.WaitHotLoop, From: now, To: now.Add(left)})
 	}
 	t.mu.Unlock()
 	if write != nil {
@@ -155,32 +155,32 @@ func (t *Table) End(r *Run, o Outcome, now time.Time) (added *status.Run) {
 	requeuedSoon := !t.allowHotLoops && o.Error == nil && o.After > 0 && o.After < soonDelay
 	t.mu.Lock()
 	e := r.Turn.entry
-	added = t.remember(e, r, details, o, now)
+	added = t.rememberLocked(e, r, details, o, now)
 	e.run = nil
 	if o.Pause > 0 {
 		t.hold(r.Key, e, status.Wait{For: status.WaitBackoff, From: now, To: now.Add(o.Pause)})
 	}
 	if e.stats == nil && len(writes) == 0 && !requeuedSoon {
 		if e.causes.n == 0 {
-			t.forget(r.Key, e)
+			t.forgetLocked(r.Key, e)
 		}
 		t.mu.Unlock()
 		return added
 	}
 	st := e.needStats()
 	st.endedAt, st.last.writes, st.writeNames = now, writes, writeNames
-	st.changed, st.requeuedSoon = t.noteWrites(st, now), requeuedSoon
+	st.changed, st.requeuedSoon = t.noteWritesLocked(st, now), requeuedSoon
 	if len(st.undecided) > 0 {
-		t.resolveUndecided(e)
+		t.resolveUndecidedLocked(e)
 	}
 	quiet := !st.changed && !st.requeuedSoon
 	if quiet {
 		st.repeats, st.replacements, st.written, st.earlier.writes, st.writeNames = 0, 0, nil, nil, nil
 	}
-	t.updateHot(e)
-	write := t.dueLine(e, 0)
+	t.updateHotLocked(e)
+	write := t.dueLineLocked(e, 0)
 	if e.causes.n == 0 && quiet && !st.hot() {
-		t.forget(r.Key, e)
+		t.forgetLocked(r.Key, e)
 	}
 	t.mu.Unlock()
 	if write != nil {
@@ -189,13 +189,13 @@ func (t *Table) End(r *Run, o Outcome, now time.Time) (added *status.Run) {
 	return added
 }
 
-// entryOf returns the key's entry, and adds one if there is none. mu is held.
-func (t *Table) entryOf(key Key, now time.Time) *entry {
+// entryOfLocked returns the key's entry, and adds one if there is none.
+func (t *Table) entryOfLocked(key Key, now time.Time) *entry {
 	if e, ok := t.keys[key]; ok {
 		return e
 	}
 	if len(t.keys) >= max(2*t.sweptTo, 1024) {
-		t.sweep(now)
+		t.sweepLocked(now)
 	}
 	var e *entry
 	if n := len(t.spare); n > 0 {
@@ -207,12 +207,12 @@ func (t *Table) entryOf(key Key, now time.Time) *entry {
 	return e
 }
 
-// forget removes the stats of a key without causes, and all of the key unless it is held or has a record. mu is held.
-func (t *Table) forget(key Key, e *entry) {
+// forgetLocked removes the stats of a key without causes, and all of the key unless it is held or has a record.
+func (t *Table) forgetLocked(key Key, e *entry) {
 	if e.stats != nil {
 		delete(t.hotKeys, e)
 		e.stats = nil
-		t.setContest(e)
+		t.setContestLocked(e)
 	}
 	if e.record != nil || len(e.holds) > 0 {
 		return
@@ -227,12 +227,12 @@ func (t *Table) forget(key Key, e *entry) {
 	}
 }
 
-// sweep forgets keys whose last run wrote something, ended more than forgetAfter ago, and was followed by no cause. mu
-// is held.
-func (t *Table) sweep(now time.Time) {
+// sweepLocked forgets keys whose last run wrote something, ended more than forgetAfter ago, and was followed by no
+// cause.
+func (t *Table) sweepLocked(now time.Time) {
 	for key, e := range t.keys {
 		if st := e.stats; e.causes.n == 0 && e.run == nil && st != nil && now.Sub(st.endedAt) > forgetAfter {
-			t.forget(key, e)
+			t.forgetLocked(key, e)
 		}
 	}
 	t.sweptTo = len(t.keys)

@@ -32,9 +32,9 @@ type moment struct {
 	stage      status.Stage
 }
 
-// state is the only place that says what a key does or waits for, and since when. running is the run that goes on, or
-// nil. lastQuiet is when a run that found nothing to do began, if that is known. mu is held.
-func (e *entry) state(s Seen, running *status.Run, lastQuiet time.Time, at moment) (status.KeyState, time.Time) {
+// stateLocked is the only place that says what a key does or waits for, and since when. running is the run that goes
+// on, or nil. lastQuiet is when a run that found nothing to do began, if that is known.
+func (e *entry) stateLocked(s Seen, running *status.Run, lastQuiet time.Time, at moment) (status.KeyState, time.Time) {
 	ended := lastQuiet
 	var last *status.Run
 	if e.record != nil && len(e.record.runs) > 0 {
@@ -50,15 +50,15 @@ func (e *entry) state(s Seen, running *status.Run, lastQuiet time.Time, at momen
 		return status.KeyRunning, since
 	case at.stage != status.StageWorking:
 		return stateIn[at.stage], at.since
-	case e.heldFor(status.WaitPaused) != nil:
-		return status.KeyPaused, e.heldFor(status.WaitPaused).From
-	case e.heldFor(status.WaitParked) != nil:
-		return status.KeyParked, e.heldFor(status.WaitParked).From
-	case !e.refusedUntil(at.now).IsZero():
+	case e.heldForLocked(status.WaitPaused) != nil:
+		return status.KeyPaused, e.heldForLocked(status.WaitPaused).From
+	case e.heldForLocked(status.WaitParked) != nil:
+		return status.KeyParked, e.heldForLocked(status.WaitParked).From
+	case !e.refusedUntilLocked(at.now).IsZero():
 		return status.KeyBackingOff, since
 	case s.Queued && s.State == workqueue.Ready:
 		return status.KeyReady, since
-	case s.Queued && e.restsUntil().After(at.now) && !s.Next.Before(e.restsUntil()):
+	case s.Queued && e.restsUntilLocked().After(at.now) && !s.Next.Before(e.restsUntilLocked()):
 		return status.KeyResting, since
 	case s.Queued && s.Failures > 0:
 		return status.KeyBackingOff, since
@@ -72,24 +72,24 @@ func (e *entry) state(s Seen, running *status.Run, lastQuiet time.Time, at momen
 	return status.KeyUnknown, ended
 }
 
-// running describes the run that goes on, or returns nil. mu is held.
-func (e *entry) running(t *Table) *status.Run {
+// runningLocked describes the run that goes on, or returns nil.
+func (e *entry) runningLocked(t *Table) *status.Run {
 	if e.run == nil {
 		return nil
 	}
-	return e.run.describe(t)
+	return e.run.describeLocked(t)
 }
 
-// refusedUntil returns until when the server has asked the key to wait, or zero. mu is held.
-func (e *entry) refusedUntil(now time.Time) time.Time {
-	if refused := e.heldFor(status.WaitBackoff); refused != nil && refused.To.After(now) {
+// refusedUntilLocked returns until when the server has asked the key to wait, or zero.
+func (e *entry) refusedUntilLocked(now time.Time) time.Time {
+	if refused := e.heldForLocked(status.WaitBackoff); refused != nil && refused.To.After(now) {
 		return refused.To
 	}
 	return time.Time{}
 }
 
-// restsUntil returns until when the key rests because it is in a hot loop, or zero. mu is held.
-func (e *entry) restsUntil() time.Time {
+// restsUntilLocked returns until when the key rests because it is in a hot loop, or zero.
+func (e *entry) restsUntilLocked() time.Time {
 	if e.stats == nil || !e.stats.hot() {
 		return time.Time{}
 	}
@@ -123,7 +123,7 @@ func (t *Table) List(list []status.KeySummary, seen []Seen, stage status.Stage, 
 		for i := from; i < min(from+atOnce, len(list)); i++ {
 			s := &list[i]
 			e := cmp.Or(t.keys[Key{Namespace: s.Namespace, Name: s.Name}], none)
-			s.State, s.Since = e.state(seen[i], e.running(t), time.Time{}, at)
+			s.State, s.Since = e.stateLocked(seen[i], e.runningLocked(t), time.Time{}, at)
 			if e.record != nil {
 				if s.Runs = len(e.record.runs); s.Runs > 0 && s.State != status.KeyStuck {
 					last := e.record.runs[s.Runs-1]
@@ -146,8 +146,8 @@ func (t *Table) Describe(s *status.Key, seen Seen, stage status.Stage, since tim
 		}
 	}
 	e := cmp.Or(t.keys[key], &entry{})
-	s.Running = e.running(t)
-	s.State, s.Since = e.state(seen, s.Running, s.LastQuiet, moment{s.At, since, stage})
+	s.Running = e.runningLocked(t)
+	s.State, s.Since = e.stateLocked(seen, s.Running, s.LastQuiet, moment{s.At, since, stage})
 	s.Causes, s.MoreCauses = e.causes.list(), e.causes.more
 	if k := e.record; k != nil {
 		s.Runs, s.Waits = slices.Clone(k.runs), slices.Clone(k.waits)
@@ -156,7 +156,7 @@ func (t *Table) Describe(s *status.Key, seen Seen, stage status.Stage, since tim
 		s.HotLoop = &status.HotLoop{Repeats: st.level(), RestsUntil: st.restsUntil, Changing: st.changingFields,
 			Undone: st.reverts > max(st.repeats, st.replacements)}
 	}
-	s.RefusedUntil = e.refusedUntil(s.At)
+	s.RefusedUntil = e.refusedUntilLocked(s.At)
 	if s.Running != nil {
 		s.Running.Waits, s.Waits = s.Waits, nil
 	}
@@ -186,7 +186,7 @@ func (t *Table) Busy() (n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, e := range t.keys {
-		if !e.idle() || e.othersActed || e.due || e.record == nil {
+		if !e.idleLocked() || e.othersActed || e.due || e.record == nil {
 			n++
 		}
 	}
