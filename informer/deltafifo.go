@@ -11,8 +11,8 @@ import (
 type delta[T any] struct {
 	item[T]
 	deleted bool
-	// stale marks a state that the store holds already, or a newer one; the store finds out.
-	stale bool
+	// known marks a state that the store holds already, or a newer one; the store finds out.
+	known bool
 	// invalid says why this live state cannot be held; nil if it can. The value is not set.
 	invalid *InvalidError
 	// unseen marks a deletion that came without the object's last state. The value is not set.

@@ -42,7 +42,7 @@
 // reflector resumes at 47, is answered 410 Gone, and lists. The list holds a "web" with another UID, so the old one
 // must have been deleted: handlers are told Deleted, with FinalStateUnknown because its last state is not known, then
 // Added. What the list does not hold any more is Deleted in the same way (writer.sweep). Handlers are not told of what
-// has not changed (writer.stale).
+// has not changed (writer.known).
 //
 // # Guarantees
 //
@@ -71,7 +71,7 @@
 //   - A watch fails, by a 503 or a dropped connection: the next watch resumes where it was. What leads to a new list is
 //     in the table of fault.go: an expired version (410), a resource that is not found (404), an answer that cannot be
 //     true or decoded, and a watch that is refused twice in a row for another reason. After a list, handlers are told
-//     only of what differs from the store (writer.stale).
+//     only of what differs from the store (writer.known).
 //   - No watch can be had, whatever the server answers: after 5 minutes the reflector lists instead, page by page, and
 //     lists again after pauses of up to 5 minutes. After three such lists the cache is Failed for that reason, or
 //     Denied, and it is as old as the latest list (reflector.failed).

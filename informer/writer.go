@@ -132,12 +132,12 @@ func (l *listWatch[T]) feed(ctx context.Context, inf *SharedIndexInformer[T], b 
 func (w *writer[T]) apply(l *listWatch[T], deltas []delta[T]) {
 	// First the users' index functions, without a lock: no other goroutine changes the store, so what is seen now is
 	// what commit will find. Of two deltas of one key, which stand next to each other, the first is a deletion:
-	// unless that is stale, there is nothing to compare the second with.
+	// unless that is known, there is nothing to compare the second with.
 	for i := range deltas {
 		d := &deltas[i]
 		l.touch(d.key)
-		d.stale = w.stale(l, d) && (i == 0 || deltas[i-1].key != d.key || deltas[i-1].stale)
-		if !d.deleted && !d.stale && d.invalid == nil {
+		d.known = w.known(l, d) && (i == 0 || deltas[i-1].key != d.key || deltas[i-1].known)
+		if !d.deleted && !d.known && d.invalid == nil {
 			w.plan(d)
 		}
 	}
@@ -163,7 +163,7 @@ func (w *writer[T]) commit(l *listWatch[T], deltas []delta[T]) {
 		d := &deltas[i]
 		row, held := w.store.Find(d.key)
 		switch {
-		case d.stale:
+		case d.known:
 			if held {
 				w.seenAgainLocked(row, d)
 			}
@@ -208,13 +208,13 @@ func (w *writer[T]) seenAgainLocked(row store.Row, d *delta[T]) {
 	}
 }
 
-// stale reports whether d tells the store nothing: it holds exactly this state, as after a relist, which repeats what
+// known reports whether d tells the store nothing: it holds exactly this state, as after a relist, which repeats what
 // has not changed, or a newer one, which no server should make it forget.
 //
 // In a list, the version says whether it is the same state. It need not be where a watch calls it a change, for there
 // are servers that change an object and not its version, nor if one of the versions is from before a rewind, and the
 // other from after it: then the values are compared, which is rare.
-func (w *writer[T]) stale(l *listWatch[T], d *delta[T]) bool {
+func (w *writer[T]) known(l *listWatch[T], d *delta[T]) bool {
 	row, held := w.store.Find(d.key)
 	if !held || d.resourceVersion == "" {
 		return d.repeated

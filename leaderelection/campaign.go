@@ -90,7 +90,7 @@ func (c *campaign) acquire(ctx context.Context, o observation) *tenure {
 	switch {
 	case o.mine: // an earlier attempt, under which nothing was done: what it has received still holds
 	case o.lease != nil && isReleased(o.lease):
-		c.received = handover{word: handoverOf(o.lease)}
+		c.received = handover{text: handoverOf(o.lease)}
 	default:
 		c.received = handover{waited: !o.trusted(c.cfg)}
 	}
@@ -149,7 +149,7 @@ func (c *campaign) neverLed(ctx context.Context) error {
 		cancel()
 	}
 	if o := c.view.get(); o.mine {
-		c.release(ctx, o.lease, tokenOf(o.lease), c.received.word)
+		c.release(ctx, o.lease, tokenOf(o.lease), c.received.text)
 	}
 	f := c.failures.denied()
 	if f.err == nil && !c.view.get().known {

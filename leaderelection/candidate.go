@@ -73,13 +73,13 @@ func (c *candidate) see(ctx context.Context, lease *coordinationv1.Lease, after 
 	}
 }
 
-// release releases the Lease, if it is still the token's, with a word for the next leader. It must not be called while
+// release releases the Lease, if it is still the token's, with a text for the next leader. It must not be called while
 // the work of that token runs. It tries for StopGrace at most; a Lease that it could not release expires.
-func (c *candidate) release(ctx context.Context, lease *coordinationv1.Lease, token Token, word string) {
+func (c *candidate) release(ctx context.Context, lease *coordinationv1.Lease, token Token, text string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.StopGrace)
 	defer cancel()
 	for token.names(lease) {
-		answer, err := c.client.update(ctx, withHandover(released(lease, c.wall()), token, word))
+		answer, err := c.client.update(ctx, withHandover(released(lease, c.wall()), token, text))
 		if err == nil {
 			c.stats.count(func(s *Stats) { s.Releases++ })
 			c.see(ctx, answer, "")

@@ -155,7 +155,7 @@
 //
 // config.go, elector.go (Run), candidate.go (what the parts of an elector share), lease.go (the record), view.go and
 // observe.go (what a candidate has seen), campaign.go (how it acquires the Lease), lead.go (the lead function),
-// tenure.go (the deadline, its timer and the end), renew.go, handover.go (a word for the next leader), fence.go,
+// tenure.go (the deadline, its timer and the end), renew.go, handover.go (a text for the next leader), fence.go,
 // client.go, report.go (numbers, health, events), failures.go, errors.go. Then internal/election: the arithmetic of the
 // deadline, the connection, and what the fence lets through.
 package leaderelection

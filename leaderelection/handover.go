@@ -8,12 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// handoverAnnotation is where a leader that releases the Lease writes a word for the next one.
+// handoverAnnotation is where a leader that releases the Lease writes a text for the next one.
 const handoverAnnotation = "thermostat-go.github.io/handover"
 
-// maxWord is the length of the longest word, in bytes. An object has room for 256 KiB of annotations, and others write
+// maxText is the length of the longest text, in bytes. An object has room for 256 KiB of annotations, and others write
 // some, too.
-const maxWord = 128 << 10
+const maxText = 128 << 10
 
 // A handoverRecord is the value of that annotation. It counts only for the released record that it was written with:
 // the two name the same Lease, term and moment of release. The next acquisition removes it, so a leader that crashes
@@ -23,19 +23,19 @@ type handoverRecord struct {
 	Transitions int32            `json:"transitions"`
 	Holder      string           `json:"holder"` // whose tenure it was, for people: the released record names no holder
 	Released    metav1.MicroTime `json:"released"`
-	Word        string           `json:"word"`
+	Text        string           `json:"word"`
 }
 
-// withHandover adds the word of the tenure of that token, if there is one, to a Lease that is about to be released.
-func withHandover(lease *coordinationv1.Lease, token Token, word string) *coordinationv1.Lease {
+// withHandover adds the text of the tenure of that token, if there is one, to a Lease that is about to be released.
+func withHandover(lease *coordinationv1.Lease, token Token, text string) *coordinationv1.Lease {
 	delete(lease.Annotations, handoverAnnotation)
-	if word == "" || len(word) > maxWord {
+	if text == "" || len(text) > maxText {
 		return lease
 	}
 	record, err := json.Marshal(handoverRecord{token.LeaseUID, token.Transitions, token.Holder, *lease.Spec.RenewTime,
-		word})
+		text})
 	if err != nil {
-		return lease // no word is what the next leader is prepared for
+		return lease // no text is what the next leader is prepared for
 	}
 	if lease.Annotations == nil {
 		lease.Annotations = map[string]string{}
@@ -44,7 +44,7 @@ func withHandover(lease *coordinationv1.Lease, token Token, word string) *coordi
 	return lease
 }
 
-// handoverOf returns the word that a released Lease was released with, or "".
+// handoverOf returns the text that a released Lease was released with, or "".
 func handoverOf(lease *coordinationv1.Lease) string {
 	var r handoverRecord
 	if !isReleased(lease) || json.Unmarshal([]byte(lease.Annotations[handoverAnnotation]), &r) != nil {
@@ -54,43 +54,43 @@ func handoverOf(lease *coordinationv1.Lease) string {
 	if !sameTerm || !r.Released.Equal(lease.Spec.RenewTime) {
 		return ""
 	}
-	return r.Word
+	return r.Text
 }
 
 // A handover is what a tenure begins with.
 type handover struct {
-	word   string // of the leader before; empty if there is none that counts
+	text   string // of the leader before; empty if there is none that counts
 	waited bool   // the Lease was not released: it stood unchanged for the whole wait
 }
 
-// SetHandover sets the word that this tenure leaves to the next leader, in an annotation that the release of the Lease
+// SetHandover sets the text that this tenure leaves to the next leader, in an annotation that the release of the Lease
 // writes. The lead function calls it before it returns; the last call counts. A call while this candidate does not lead
-// does nothing. An empty word, and one of more than 128 KiB, is none.
+// does nothing. An empty text, and one of more than 128 KiB, is none.
 //
-// No word reaches the next leader if this one crashes, gets stuck, lets its Lease expire or never calls SetHandover. A
+// No text reaches the next leader if this one crashes, gets stuck, lets its Lease expire or never calls SetHandover. A
 // leader that has written nothing should therefore set what [Elector.Handover] returned.
-func (e *Elector) SetHandover(word string) {
+func (e *Elector) SetHandover(text string) {
 	if t := e.tenure.Load(); t != nil {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		t.word = word
+		t.text = text
 	}
 }
 
-// Handover returns the word that the leader before this tenure has left. It is "" if that leader left none, if another
-// one has led since, or if this candidate does not lead. Without a word, waited tells how the Lease was acquired: true
+// Handover returns the text that the leader before this tenure has left. It is "" if that leader left none, if another
+// one has led since, or if this candidate does not lead. Without a text, waited tells how the Lease was acquired: true
 // after it had stood unchanged for its whole duration, false at once, as when its holder released it. A client that
-// may update the Lease can change the word.
-func (e *Elector) Handover() (word string, waited bool) {
+// may update the Lease can change the text.
+func (e *Elector) Handover() (text string, waited bool) {
 	t := e.tenure.Load()
 	if t == nil {
 		return "", false
 	}
-	return t.received.word, t.received.waited
+	return t.received.text, t.received.waited
 }
 
-func (t *tenure) nextWord() string {
+func (t *tenure) nextText() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.word
+	return t.text
 }

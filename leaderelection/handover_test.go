@@ -45,9 +45,9 @@ func TestALeaderLeavesWordForTheNext(t *testing.T) {
 		leads(second, "seven", "eight")
 		leads(first, "eight")
 		leads(second, "", "nine", "")
-		leads(first, "", strings.Repeat("x", maxWord+1))
-		leads(second, "", strings.Repeat("x", maxWord))
-		leads(first, strings.Repeat("x", maxWord))
+		leads(first, "", strings.Repeat("x", maxText+1))
+		leads(second, "", strings.Repeat("x", maxText))
+		leads(first, strings.Repeat("x", maxText))
 	})
 }
 

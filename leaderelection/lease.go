@@ -36,7 +36,7 @@ func tokenOf(lease *coordinationv1.Lease) Token {
 
 // acquired returns the Lease as a candidate writes it to acquire it: field by field what client-go's elector writes.
 // base is nil when there is no Lease yet. What is not the record (labels, annotations, owners) is kept, except for the
-// last leader's word, which is for this acquisition only. The two times differ by the smallest step there is, so that
+// last leader's text, which is for this acquisition only. The two times differ by the smallest step there is, so that
 // no edit by hand of the other fields makes it look released.
 func acquired(base *coordinationv1.Lease, meta metav1.ObjectMeta, holder string, duration time.Duration,
 	now time.Time) *coordinationv1.Lease {

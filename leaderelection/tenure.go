@@ -28,7 +28,7 @@ type tenure struct {
 	// not after the tenure has ended.
 	lease *coordinationv1.Lease
 	sent  election.Instant
-	word  string // for the next leader, see [Elector.SetHandover]
+	text  string // for the next leader, see [Elector.SetHandover]
 }
 
 // A tenureKey is the key of a tenure in the context that it gives to the lead function.
@@ -149,7 +149,7 @@ func (t *tenure) end(ctx context.Context, work outcome) error {
 		return err
 	}
 	if lost == nil || lost.Reason == ReasonDeadline || lost.Reason == ReasonClock {
-		t.release(ctx, t.lastLease(), t.token, t.nextWord())
+		t.release(ctx, t.lastLease(), t.token, t.nextText())
 	}
 	switch {
 	case lost == nil && ctx.Err() != nil && work.canceled:

@@ -20,9 +20,9 @@ import (
 // calls lead with a context that ends when the process no longer leads, waits for lead to return, releases the Lease,
 // and returns. It does not release the Lease if lead returns an error that wraps [ErrStuck]: some reconcile goes on.
 //
-// An Elector may have more methods, as *leaderelection.Elector does. With SetHandover(word string) and Handover()
-// (word string, waited bool) one leader hands over to the next: Handover returns what the last leader has given to
-// SetHandover before its lead returned, and workers start when the caches have seen what that leader wrote. If word is
+// An Elector may have more methods, as *leaderelection.Elector does. With SetHandover(text string) and Handover()
+// (text string, waited bool) one leader hands over to the next: Handover returns what the last leader has given to
+// SetHandover before its lead returned, and workers start when the caches have seen what that leader wrote. If text is
 // empty, waited says that there was no leader for as long as an elector waits for a crashed one. Without these two
 // methods, as in a wrapper that does not pass them on, all caches are listed anew at the beginning of each tenure. With
 // Ready() error the Elector says why this process could not lead, and /readyz reports it. With Check(*http.Request)

@@ -17,7 +17,7 @@ import (
 // [debts.DoubtAfter], or a second if its informer has selectors, lists anew. After another DoubtAfter the workers start
 // even so, the log says so, and what the caches have still not seen is handed over to the next leader again.
 //
-// This file is about the words on the Lease. What is left for the next leader, and what is inherited, package debts
+// This file is about the texts on the Lease. What is left for the next leader, and what is inherited, package debts
 // knows.
 //
 // Without a handover it matters how the Lease was acquired. If it was free at once, as after the release by another
@@ -27,11 +27,11 @@ import (
 // too, such as an API server that was killed: so a cache that does not follow the server, or has not done so for
 // 5 s, lists anew here as well.
 
-// handoverElector is an [Elector] that can hand over, such as *leaderelection.Elector. If word is empty, waited says
+// handoverElector is an [Elector] that can hand over, such as *leaderelection.Elector. If text is empty, waited says
 // that there was no leader for as long as an elector waits for a crashed one.
 type handoverElector interface {
-	SetHandover(word string)
-	Handover() (word string, waited bool)
+	SetHandover(text string)
+	Handover() (text string, waited bool)
 }
 
 // maxHandoverBytes is the length of a handover for which every Lease has room: package leaderelection drops one above
@@ -42,25 +42,25 @@ const maxHandoverBytes = 100 << 10
 // ledger here knows. It is never empty.
 func (m *Manager) handoverText(inherited []debts.Legacy) string {
 	all := debts.Merge(append(inherited, m.ledgers.Left()...))
-	word := encodeHandover(all)
-	if len(word) > maxHandoverBytes {
+	text := encodeHandover(all)
+	if len(text) > maxHandoverBytes {
 		for i := range all {
 			all[i].Namespace = ""
 		}
-		word = encodeHandover(debts.Merge(all))
+		text = encodeHandover(debts.Merge(all))
 	}
-	return word
+	return text
 }
 
 func encodeHandover(all []debts.Legacy) string {
-	word, _ := json.Marshal(all) // strings and booleans can always be encoded
-	return string(word)
+	text, _ := json.Marshal(all) // strings and booleans can always be encoded
+	return string(text)
 }
 
 // passHandoverOn hands the last leader's handover to the next one: this process has written nothing.
 func passHandoverOn(h handoverElector) {
-	word, _ := h.Handover()
-	h.SetHandover(word)
+	text, _ := h.Handover()
+	h.SetHandover(text)
 }
 
 // awaitHandover waits until the caches of all controllers have seen what the last leader's handover says, or, without
@@ -68,15 +68,15 @@ func passHandoverOn(h handoverElector) {
 // leader, and false if ctx ends before.
 func (m *Manager) awaitHandover(ctx context.Context, h handoverElector) (rest []debts.Legacy, ok bool) {
 	log, began := klog.FromContext(ctx), time.Now()
-	word, waited := h.Handover()
+	text, waited := h.Handover()
 	var left []debts.Legacy
-	if word != "" {
-		if err := json.Unmarshal([]byte(word), &left); err != nil {
+	if text != "" {
+		if err := json.Unmarshal([]byte(text), &left); err != nil {
 			log.Error(err, "The last leader's handover in the Lease cannot be read; all caches list anew")
-			word, left, waited = "", nil, false
+			text, left, waited = "", nil, false
 		}
 	}
-	if word == "" {
+	if text == "" {
 		left = m.ledgers.Unsteady(waited)
 	}
 	rest, seen, doubted := m.ledgers.Inherit(ctx, left)

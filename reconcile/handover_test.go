@@ -28,17 +28,17 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
-// lease is what two electors of one test have between them. Its word is written by who leads.
+// lease is what two electors of one test have between them. Its handover is written by who leads.
 type lease struct {
 	free chan struct{} // holds a token while nobody leads
-	word string        // that is to be left to the next one
+	text string        // that is to be left to the next one
 	left string        // that was left to who leads
 	lost bool          // whoever leads cannot leave any, as after a crash, and has been waited for
 }
 
-func (l *lease) SetHandover(word string) {
+func (l *lease) SetHandover(text string) {
 	if !l.lost {
-		l.word = word
+		l.text = text
 	}
 }
 
@@ -51,7 +51,7 @@ func (l *lease) Run(ctx context.Context, lead func(context.Context) error) error
 	case <-l.free:
 	}
 	defer func() { l.free <- struct{}{} }()
-	l.left, l.word = l.word, ""
+	l.left, l.text = l.text, ""
 	return lead(ctx)
 }
 
@@ -158,14 +158,14 @@ func TestTheNextLeaderWaitsForWhatTheLastOneWrote(t *testing.T) {
 					behind.Delete("default", "child")
 				}
 				synctest.Wait()
-				require.Empty(t, l.word)
+				require.Empty(t, l.text)
 				time.Sleep(test.since)
 				left = time.Now()
 				require.NoError(t, stop())
 				time.Sleep(test.heals)
 				behind.Release()
 				time.Sleep(time.Minute)
-				require.Equal(t, []string{test.want}, taken(&log), l.word)
+				require.Equal(t, []string{test.want}, taken(&log), l.text)
 				if test.heals == 0 {
 					require.Equal(t, test.lists, lists)
 				}
@@ -227,7 +227,7 @@ func TestTheLogTellsOfTheHandoverWhatAnOperatorNeeds(t *testing.T) {
 					api.Hold()
 				}
 				child := api.Create(configMap("child"))
-				l.word = `[{"informer":"configmaps","resourceVersion":"` + child.ResourceVersion + `"}]`
+				l.text = `[{"informer":"configmaps","resourceVersion":"` + child.ResourceVersion + `"}]`
 				l.free <- struct{}{}
 				time.AfterFunc(test.heals, api.Release)
 				time.Sleep(test.ends)
@@ -240,9 +240,9 @@ func TestTheLogTellsOfTheHandoverWhatAnOperatorNeeds(t *testing.T) {
 	}
 }
 
-func TestAWordThatCannotBeReadIsNoWord(t *testing.T) {
+func TestAHandoverThatCannotBeReadIsNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &lease{free: make(chan struct{}, 1), word: "by hand"}
+		l := &lease{free: make(chan struct{}, 1), text: "by hand"}
 		l.free <- struct{}{}
 		var log journal
 		replica(t, l, newMapAPI(), func(context.Context, *cachedMaps) { log.note("called") })
@@ -252,17 +252,17 @@ func TestAWordThatCannotBeReadIsNoWord(t *testing.T) {
 
 // A Lease has no room for any number of namespaces. Of too many the next leader is told how far the furthest has got,
 // and waits for that in each.
-func TestAWordAboutTooManyNamespacesTellsThemNotApart(t *testing.T) {
+func TestAHandoverAboutTooManyNamespacesTellsThemNotApart(t *testing.T) {
 	for _, namespaces := range []int{500, 2000} { // and one of another resource
 		all := []debts.Legacy{{Host: "server", Resource: "configmaps", Namespace: "default", ResourceVersion: "7"}}
 		for i := range namespaces { // the last is not the latest
 			all = append(all, debts.Legacy{Host: "server", Resource: "pods", Namespace: fmt.Sprintf("team-%d", i),
 				ResourceVersion: fmt.Sprint(1000 + i*7%namespaces), Relist: i == 3})
 		}
-		word := (&Manager{}).handoverText(all)
-		require.LessOrEqual(t, len(word), maxHandoverBytes)
+		text := (&Manager{}).handoverText(all)
+		require.LessOrEqual(t, len(text), maxHandoverBytes)
 		var left []debts.Legacy
-		require.NoError(t, json.Unmarshal([]byte(word), &left))
+		require.NoError(t, json.Unmarshal([]byte(text), &left))
 		if namespaces == 500 {
 			require.Len(t, left, namespaces+1)
 			continue
@@ -275,15 +275,15 @@ func TestAWordAboutTooManyNamespacesTellsThemNotApart(t *testing.T) {
 }
 
 // What no cache here is to show is passed on, in the format of the Lease. A handover is never empty.
-func TestAWordIsPassedOn(t *testing.T) {
+func TestAHandoverIsPassedOn(t *testing.T) {
 	inherited := []debts.Legacy{{Informer: "lively", ResourceVersion: "7"}}
 	require.Equal(t, `[{"informer":"lively","resourceVersion":"7"}]`, (&Manager{}).handoverText(inherited))
 	require.Equal(t, "[]", (&Manager{}).handoverText(nil))
 }
 
-// TestAWordSurvivesALeaderThatWritesNothing is a rolling update of three: the first leader writes, the second finds
+// TestAHandoverSurvivesALeaderThatWritesNothing is a rolling update of three: the first leader writes, the second finds
 // nothing to do, and the third, whose server lags, has to wait for what the first wrote.
-func TestAWordSurvivesALeaderThatWritesNothing(t *testing.T) {
+func TestAHandoverSurvivesALeaderThatWritesNothing(t *testing.T) {
 	for _, leads := range []bool{true, false} { // or is told to stop before its caches are there
 		t.Run(fmt.Sprintf("and leads: %t", leads), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -367,17 +367,17 @@ func (e tenures) Run(ctx context.Context, lead func(context.Context) error) erro
 	return lead(ctx)
 }
 
-// TestWithoutAWordTheCachesListAnew although they have long followed the server, unless nobody can have written for a
-// while.
-func TestWithoutAWordTheCachesListAnew(t *testing.T) {
+// TestWithoutAHandoverTheCachesListAnew although they have long followed the server, unless nobody can have written for
+// a while.
+func TestWithoutAHandoverTheCachesListAnew(t *testing.T) {
 	for name, test := range map[string]struct {
 		lease lease
 		lists int
 	}{
-		"the Lease was released without a word": {lease{}, 2},
-		"with one that cannot be read":          {lease{word: "by hand"}, 2},
+		"the Lease was released without a text": {lease{}, 2},
+		"with one that cannot be read":          {lease{text: "by hand"}, 2},
 		"the Lease was waited for":              {lease{lost: true}, 1},
-		"with a word that nothing was written":  {lease{word: "[]"}, 1},
+		"with a text that nothing was written":  {lease{text: "[]"}, 1},
 	} {
 		for way, client := range map[string]func(api *mapAPI) informer.Client[*corev1.ConfigMapList]{
 			"through TrackWrites": func(api *mapAPI) informer.Client[*corev1.ConfigMapList] { return learning{api} },
@@ -452,10 +452,10 @@ func TestWhatWroteAndDeletedTellIsHandedOver(t *testing.T) {
 				synctest.Wait()
 				require.NoError(t, stop())
 				time.Sleep(time.Second)
-				require.Empty(t, taken(&log), l.word)
+				require.Empty(t, taken(&log), l.text)
 				behind.Release()
 				time.Sleep(time.Minute)
-				require.Len(t, taken(&log), 1, "it has waited, and then begun: %s", l.word)
+				require.Len(t, taken(&log), 1, "it has waited, and then begun: %s", l.text)
 			})
 		})
 	}
@@ -484,14 +484,14 @@ func TestOnlyWhatWasNotSeenIsHandedOn(t *testing.T) {
 		stop := start(t, ManagerOptions{Controllers: []*Controller{c}, Elector: l})
 		synctest.Wait()
 		time.Sleep(time.Second)
-		l.word = encodeHandover([]debts.Legacy{{Informer: "well", Relist: true}, {Informer: "broken", Relist: true},
+		l.text = encodeHandover([]debts.Legacy{{Informer: "well", Relist: true}, {Informer: "broken", Relist: true},
 			elsewhere})
 		l.free <- struct{}{}
 		time.Sleep(time.Minute)
 		require.Equal(t, status.StageWorking, c.manager.Inspect().Stage)
 		require.NoError(t, stop())
 		var left []debts.Legacy
-		require.NoError(t, json.Unmarshal([]byte(l.word), &left))
+		require.NoError(t, json.Unmarshal([]byte(l.text), &left))
 		require.Len(t, left, 3)
 		require.Contains(t, left, elsewhere)
 		require.Contains(t, left, debts.Legacy{Informer: "broken", Relist: true})
@@ -544,7 +544,7 @@ func TestAHandoverDoesNotWaitForAnEventOfWhatIsNotSelected(t *testing.T) {
 		left = time.Now()
 		require.NoError(t, stop())
 		time.Sleep(30 * time.Second)
-		require.Equal(t, []string{"called after 1s"}, taken(&log), l.word)
+		require.Equal(t, []string{"called after 1s"}, taken(&log), l.text)
 	})
 }
 
@@ -613,7 +613,7 @@ func TestAHandoverOfACacheOfNames(t *testing.T) {
 		left = time.Now()
 		require.NoError(t, stop())
 		time.Sleep(15 * time.Second)
-		require.Equal(t, []string{"true true <nil> after 1s"}, taken(&log), l.word)
+		require.Equal(t, []string{"true true <nil> after 1s"}, taken(&log), l.text)
 		require.Contains(t, l.left, `"resource":"secrets"`)
 		behind.DelayWatches("secrets", 0)
 	})
@@ -670,12 +670,12 @@ func TestWhatWasInheritedIsForgotten(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := &lease{free: make(chan struct{}, 1)}
 			l.free <- struct{}{}
-			l.word = encodeHandover([]debts.Legacy{{Host: "server", Resource: "secrets", Namespace: "a",
+			l.text = encodeHandover([]debts.Legacy{{Host: "server", Resource: "secrets", Namespace: "a",
 				ResourceVersion: "7"}})
 			stop := replica(t, l, newMapAPI(), func(context.Context, *cachedMaps) {})
 			time.Sleep(lasts)
 			require.NoError(t, stop())
-			require.Equal(t, lasts < debts.LeftFor, strings.Contains(l.word, "secrets"))
+			require.Equal(t, lasts < debts.LeftFor, strings.Contains(l.text, "secrets"))
 		})
 	}
 }

@@ -53,7 +53,7 @@ type debt struct {
 func (d *debt) recordLocked() status.Debt {
 	namespace := d.object.key.Namespace
 	if d.kind == status.DebtNotReady {
-		namespace = d.object.cache.staleNamespace(namespace)
+		namespace = d.object.cache.unreadyNamespace(namespace)
 	}
 	place := d.object.cache.PlaceOf(Key{Namespace: namespace, Name: d.object.key.Name})
 	h := d.object.cache.HealthIn(place)
@@ -83,8 +83,8 @@ func (d *debt) byObject() bool { return d.ofObject() || d.object.key.Name != "" 
 
 // holds reports whether the cache holds the object itself, and not another one of its name.
 func (d *debt) holds() bool {
-	has, held := d.object.cache.Version(d.object.key)
-	return held && has.UID == d.uid
+	has, exists := d.object.cache.Version(d.object.key)
+	return exists && has.UID == d.uid
 }
 
 // recallLocked finds out what the ledger knows of an object that has been written: whether the cache holds it, or has
@@ -133,15 +133,15 @@ func (d *debt) settledLocked(at progress) bool {
 	case d.listed(at):
 		return !d.hidden(at)
 	}
-	has, held := d.object.cache.Version(d.object.key)
-	switch same := held && has.UID == d.uid; {
+	has, exists := d.object.cache.Version(d.object.key)
+	switch same := exists && has.UID == d.uid; {
 	case same && d.kind == status.DebtChange:
 		return kube.AtLeast(has.ResourceVersion, d.resourceVersion)
 	case same:
 		return d.mayStay && has.Deleting
 	}
 	passed := d.resourceVersion != "" && (kube.AtLeast(at.resourceVersion, d.resourceVersion) ||
-		held && kube.AtLeast(has.ResourceVersion, d.resourceVersion))
+		exists && kube.AtLeast(has.ResourceVersion, d.resourceVersion))
 	// If its last version is not known, or cannot be compared, the object has gone when it leaves the cache.
 	left := d.onceHeld && !(d.final && kube.Ordered(at.resourceVersion, d.resourceVersion))
 	return (passed || left) && !d.hidden(at)
@@ -153,8 +153,8 @@ func (d *debt) undone(at progress) bool {
 	if at.unfollowed || d.object.cache.Invalid(d.object.key) != nil {
 		return false
 	}
-	has, held := d.object.cache.Version(d.object.key)
-	switch same := held && has.UID == d.uid; d.kind {
+	has, exists := d.object.cache.Version(d.object.key)
+	switch same := exists && has.UID == d.uid; d.kind {
 	case status.DebtChange:
 		return !d.outside && !(same && kube.AtLeast(has.ResourceVersion, d.resourceVersion))
 	case status.DebtDeletion:

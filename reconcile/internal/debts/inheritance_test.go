@@ -14,8 +14,8 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
 )
 
-// TestWordsOfSeveralServersAreKeptApart has two caches of one resource, on servers of their own.
-func TestWordsOfSeveralServersAreKeptApart(t *testing.T) {
+// TestLegaciesOfSeveralServersAreKeptApart has two caches of one resource, on servers of their own.
+func TestLegaciesOfSeveralServersAreKeptApart(t *testing.T) {
 	l := newLedger()
 	var pods []*still
 	for i, host := range []string{"a", "b"} {
@@ -44,11 +44,11 @@ func TestWordsOfSeveralServersAreKeptApart(t *testing.T) {
 
 // TestAListThatHasShownItAllNeedNotBeRepeated by a cache that has come as far since.
 func TestAListThatHasShownItAllNeedNotBeRepeated(t *testing.T) {
-	word := Legacy{Host: "server", Resource: "pods", Listed: "5"}
+	listed := Legacy{Host: "server", Resource: "pods", Listed: "5"}
 	for version, lists := range map[string]int{"4": 1, "5": 0, "6": 0} {
 		l := newLedger()
 		pods := listing(l, &still{resourceVersion: version, listed: 1, begun: 1})
-		settled := inherit(l, newInheritance([]Legacy{word}))
+		settled := inherit(l, newInheritance([]Legacy{listed}))
 		require.Equal(t, lists, pods.relists, version)
 		require.Equal(t, lists > 0, settled != nil)
 		left := l.left()
@@ -79,7 +79,7 @@ func TestALongListForAHandoverIsAskedForOnce(t *testing.T) {
 	require.Equal(t, 1, pods.relists)
 }
 
-// TestAnInformerOfAnotherName may be the one that a word is about: those that are known by name only list anew.
+// TestAnInformerOfAnotherName may be the one that a legacy is about: those that are known by name only list anew.
 func TestAnInformerOfAnotherName(t *testing.T) {
 	l := newLedger()
 	l.CacheOf(&still{}).Learner = &writes.Learner{}

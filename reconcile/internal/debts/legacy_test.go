@@ -219,7 +219,7 @@ func TestAnotherListWatchDoesNotMeanThatTheClusterHasGoneBack(t *testing.T) {
 }
 
 // What was written while one namespace was followed by itself is not forgotten when all of them are.
-func TestAWordOutlivesTheScope(t *testing.T) {
+func TestALegacyOutlivesTheScope(t *testing.T) {
 	l := newLedger()
 	pods := &still{resourceVersion: "5"}
 	c := l.CacheOf(pods)
@@ -236,8 +236,8 @@ func TestAWordOutlivesTheScope(t *testing.T) {
 		l.left())
 }
 
-// TestAWordForgetsWhatTheClusterHasGoneBackFrom: no cache will ever show it.
-func TestAWordForgetsWhatTheClusterHasGoneBackFrom(t *testing.T) {
+// TestALegacyForgetsWhatTheClusterHasGoneBackFrom: no cache will ever show it.
+func TestALegacyForgetsWhatTheClusterHasGoneBackFrom(t *testing.T) {
 	l := newLedger()
 	pods := listing(l, &still{resourceVersion: "5"})
 	l.Debtor(parent).Wrote(klog.Background(), podWrite("a", "7", false))
@@ -331,8 +331,8 @@ func TestNoListCoversWhatHasNoVersionOfManySingleObjects(t *testing.T) {
 	require.Equal(t, []Legacy{{Host: "server", Resource: "secrets", Relist: true}}, l.left())
 }
 
-// TestTwoWordsAboutOnePlaceSayMore than either, and what cannot be compared is listed.
-func TestTwoWordsAboutOnePlaceSayMore(t *testing.T) {
+// TestTwoLegaciesAboutOnePlaceSayMore than either, and what cannot be compared is listed.
+func TestTwoLegaciesAboutOnePlaceSayMore(t *testing.T) {
 	at := func(v string) Legacy { return Legacy{ResourceVersion: v} }
 	require.Equal(t, at("10"), at("9").merge(at("10")))
 	require.Equal(t, at("10"), at("10").merge(at("9")))

@@ -141,7 +141,7 @@ func (l *Ledger) awaitNoLonger(key Key, of func(place object) bool) (woken bool)
 
 // staleNamespace returns the namespace for which a key of this one waits: a key without a namespace waits for all that
 // the informer follows, and the first that may not be acted on is named.
-func (c *Cache) staleNamespace(namespace string) string {
+func (c *Cache) unreadyNamespace(namespace string) string {
 	scoped, ok := c.Informer.(interface{ Scope() informer.Scope })
 	switch {
 	case namespace == Elsewhere:
