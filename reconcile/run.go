@@ -13,6 +13,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/kube"
+	"github.com/thermostat-go/thermostat/reconcile/internal/debts"
 	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
 	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
 	"github.com/thermostat-go/thermostat/reconcile/status"
@@ -35,9 +36,12 @@ type run struct {
 	made atomic.Pointer[madeContext]
 }
 
+// madeContext has what a run needs that uses its ctx.
 type madeContext struct {
 	ctx    context.Context
 	cancel context.CancelFunc
+	writer writes.Writer // makes the run's requests
+	debtor debts.Debtor  // of that
 }
 
 type runKey struct{}
@@ -45,24 +49,30 @@ type runKey struct{}
 // context returns the context behind the run, and makes it if there is none. It answers all methods of the run as a
 // ctx, package context's search for a parent included: so contexts derived from the run need no goroutine to end with
 // it.
-func (r *run) context() context.Context {
+func (r *run) context() context.Context { return r.make().ctx }
+
+// make returns what the run has made, and makes it if there is nothing. What is made after the run has ended is not
+// kept.
+func (r *run) make() *madeContext {
 	if m := r.made.Load(); m != nil {
-		return m.ctx
+		return m
 	}
 	w := r.worker
+	m := &madeContext{ctx: w.endedCtx, debtor: w.ledger.Debtor(r.Key)}
+	m.writer = writes.Writer{History: &r.Run, Debtor: &m.debtor, Paths: w.paths, ErrorTexts: w.errorTexts}
 	began, goesOn := r.GoesOn()
 	if !goesOn {
-		return w.endedCtx
+		return m
 	}
-	ctx, cancel := context.WithDeadline(klog.NewContext(w.runCtx, r.Log()), began.Add(w.timeout))
-	if !r.made.CompareAndSwap(nil, &madeContext{ctx, cancel}) {
-		cancel()
-		return r.made.Load().ctx
+	m.ctx, m.cancel = context.WithDeadline(klog.NewContext(w.runCtx, r.Log()), began.Add(w.timeout))
+	if !r.made.CompareAndSwap(nil, m) {
+		m.cancel()
+		return r.made.Load()
 	}
 	if _, goesOn = r.GoesOn(); !goesOn {
-		cancel() // end has come between, and has found nothing to cancel
+		m.cancel() // end has come between, and has found nothing to cancel
 	}
-	return ctx
+	return m
 }
 
 // end ends the run and its context: the call has returned.
@@ -82,8 +92,7 @@ func (r *run) Value(key any) any {
 	case runKey{}:
 		return r
 	case writes.WriterKey{}:
-		w := r.worker
-		return &writes.Writer{History: &r.Run, Debtor: w.ledger.Debtor(r.Key), Paths: w.paths, ErrorTexts: w.errorTexts}
+		return &r.make().writer
 	}
 	return r.context().Value(key)
 }
