@@ -85,7 +85,7 @@ func TestFiftyNamespacesComeAndGo(t *testing.T) {
 	e.start()
 	eventually := func(what string, is func() bool) {
 		t.Helper()
-		require.Eventually(t, is, time.Minute, 50*time.Millisecond, what)
+		require.Eventually(t, is, 3*time.Minute, 50*time.Millisecond, what)
 	}
 	eventually("the workers are there", func() bool { return e.manager.Inspect().Stage == status.StageWorking })
 	before := runtime.NumGoroutine()
@@ -189,7 +189,7 @@ func TestADefinitionThatIsInstalledLater(t *testing.T) {
 	require.Regexp(t, `cannot (list|watch) resource "widgets" in API group "`+group, c.Why(key))
 	allow(t, cluster, home, home, rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{"widgets"},
 		Verbs: []string{"list", "watch"}})
-	require.Eventually(t, why("has been Missing"), time.Minute, 20*time.Millisecond, "nobody knows the kind")
+	require.Eventually(t, why("has been Missing"), 2*time.Minute, 20*time.Millisecond, "nobody knows the kind")
 	require.Empty(t, ran)
 
 	objects, err := testcluster.Decode([]byte(strings.ReplaceAll(`

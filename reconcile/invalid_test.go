@@ -181,7 +181,7 @@ func startKeeper(t *testing.T, cfg *rest.Config, group, namespace string, handle
 // until waits for a condition, in the time of the test.
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for limit := time.Now().Add(30 * time.Second); !holds(); time.Sleep(20 * time.Millisecond) {
+	for limit := time.Now().Add(2 * time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
 		require.True(t, time.Now().Before(limit), what)
 	}
 }

@@ -44,7 +44,7 @@ func TestRandomOwnWrites(t *testing.T) {
 	t.Logf("-own-writes-seed %d", seed)
 	t.Run("not tracked", func(t *testing.T) {
 		j := newOwnJudge(t, cluster, seed, func(cfg *rest.Config) *rest.Config { return cfg })
-		j.run(3*time.Minute, func() bool { return j.violations() >= 10 }) // a busy machine makes few calls
+		j.run(3*time.Minute, 0, func() bool { return j.violations() >= 10 }) // a busy machine makes few calls
 		require.NotZero(t, j.violations(), "nothing went wrong without TrackWrites either")
 	})
 	t.Run("tracked", func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestRandomOwnWrites(t *testing.T) {
 			require.NoError(t, err)
 			return cfg
 		})
-		j.run(*ownWritesFor, func() bool { return false })
+		j.run(*ownWritesFor, 300, func() bool { return false })
 		require.Zero(t, j.violations(), "calls that saw a state older than own writes")
 		require.Greater(t, j.requests.Load(), int64(300), "the test has hardly begun")
 	})
@@ -122,9 +122,10 @@ func newOwnJudge(t *testing.T, cluster *testcluster.Cluster, seed uint64, track 
 	return j
 }
 
-// run runs the controller for a while, or until enough has happened. Then the network is calm and calls write no more,
+// run runs the controller for a while, or until enough has happened, and in any case, for some minutes more, until there
+// were more requests than least. Then the network is calm and calls write no more,
 // and there must be a call for each key: no write is waited for in vain.
-func (j *ownJudge) run(d time.Duration, enough func() bool) {
+func (j *ownJudge) run(d time.Duration, least int64, enough func() bool) {
 	ctx, cancel := context.WithCancel(j.t.Context())
 	defer cancel()
 	done := make(chan error, 1)
@@ -138,7 +139,8 @@ func (j *ownJudge) run(d time.Duration, enough func() bool) {
 		case <-time.After(time.Second):
 		}
 	}
-	for time.Now().Before(ends) && !enough() {
+	few := func() bool { return j.requests.Load() <= least && time.Now().Before(ends.Add(4*time.Minute)) }
+	for time.Now().Before(ends) && !enough() || few() {
 		hint()
 	}
 	j.quiet.Store(true)

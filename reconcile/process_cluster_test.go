@@ -40,9 +40,9 @@ func say(format string, args ...any) {
 	fmt.Printf(time.Now().Format(time.RFC3339Nano)+" "+format+"\n", args...)
 }
 
-// The periods of the replicas: a Lease of the shortest kind, and little patience with what hangs.
+// The periods of the replicas: a short Lease, which a busy machine lets them keep, and little patience with what hangs.
 const (
-	replicaLease = 3 * time.Second
+	replicaLease = 9 * time.Second
 	replicaStops = 500 * time.Millisecond
 )
 
