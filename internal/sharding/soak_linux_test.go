@@ -77,8 +77,8 @@ func (d *disturbed) start(name string) {
 	d.processes[name] = p
 }
 
-// tolerate requires that an order to a process went well, unless the process has ended by itself: its work may have been
-// stuck for longer than it may be.
+// tolerate requires that an order to a process went well, unless the process has ended by itself: its work may have
+// been stuck for longer than it may be.
 func (d *disturbed) tolerate(p *testcluster.Process, err error) {
 	if err == nil {
 		return
