@@ -57,11 +57,12 @@ func TestAProcessThatCannotBeLookedAtIsSaid(t *testing.T) {
 // and one that has ended.
 func TestAProcessBesideOthersThatCannotBeLookedAtIsSaid(t *testing.T) {
 	const open, closed, ended, others = "41 (a) S 1 40 40", "42 (b) S 1 40 40", "43 (c) Z 1 40 40", "44 (d) S 1 44 44"
+	const ends = "45 (e) S 1 40 40" // while it is looked at
 	for name, test := range map[string]struct {
 		processes []string
 		unknown   string
 	}{
-		"all":    {[]string{open, ended, others}, ""},
+		"all":    {[]string{open, ended, others, ends}, ""},
 		"one":    {[]string{open, closed, others}, "a process that the program has started does not let this one look"},
 		"none":   {[]string{closed}, "the process had ended before, or does not let this one look"},
 		"no one": {nil, "the process had ended before, or does not let this one look"},
@@ -74,10 +75,13 @@ func TestAProcessBesideOthersThatCannotBeLookedAtIsSaid(t *testing.T) {
 			require.NoError(t, os.WriteFile(filepath.Join(folder, "stat"), []byte(stat), 0o600))
 		}
 		c.entries = func(folder string) ([]os.DirEntry, error) {
-			if folder != filepath.Join(c.proc, "41", "fd") {
-				return nil, fs.ErrPermission
+			switch folder {
+			case filepath.Join(c.proc, "41", "fd"):
+				return nil, nil
+			case filepath.Join(c.proc, "45", "fd"):
+				require.NoError(t, os.WriteFile(filepath.Join(c.proc, "45", "stat"), []byte("45 (e) Z 1 40 40"), 0o600))
 			}
-			return nil, nil
+			return nil, fs.ErrPermission
 		}
 		c.look()
 		require.Equal(t, test.unknown, c.unknown(), name)
