@@ -44,7 +44,7 @@ type Kind struct {
 
 // Registry is what Kubernetes does with the objects of a kind when they are written. It holds none of them: the server
 // gives it what is stored, and stores what it returns. Objects are those of k8s.io/api, in the version of the [Kind].
-// It changes none that it is given, and keeps none. Safe for concurrent use.
+// It changes none that it is given but to default it, and keeps none. Safe for concurrent use.
 type Registry interface {
 	// Default fills in what an object leaves open, in place.
 	Default(o runtime.Object)
@@ -129,8 +129,8 @@ func (k *Kind) updates(subresource, verb string) bool {
 	return ok && (verb == "get" || verb == "update" || verb == "patch")
 }
 
-// judged is the call as a registry is told of it.
-func (c *call) judged(s *Server) Attempt {
+// attemptOf is a call as a registry is told of it.
+func attemptOf(s *Server, c *call) Attempt {
 	w := Attempt{Context: c.ctx, Request: c.Request,
 		Warn: func(text string) { c.warnings = append(c.warnings, text) }}
 	if c.ctx == nil { // such as of the garbage collector
@@ -150,7 +150,7 @@ func (c *call) judged(s *Server) Attempt {
 
 // register puts a new object into the store as the registry of its kind has it. It has its name and UID.
 func (k *Kind) register(s *Server, c *call, o object) error {
-	made, err := k.Registry.Create(c.judged(s), o)
+	made, err := k.Registry.Create(attemptOf(s, c), o)
 	if err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func (k *Kind) register(s *Server, c *call, o object) error {
 
 // update puts what the registry of a kind makes of an update in place of live.
 func (k *Kind) update(s *Server, c *call, live, o object) (object, error) {
-	made, err := k.Registry.Update(c.judged(s), o, live)
+	made, err := k.Registry.Update(attemptOf(s, c), o, live)
 	switch {
 	case err != nil:
 		return nil, err
