@@ -206,12 +206,7 @@ func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInfor
 		c.mistake("%s: a condition is nil", verb)
 		return
 	}
-	var ca *debts.Cache
-	if comes {
-		ca = comer.Cache
-	} else {
-		ca = c.ledger.CacheOf(inf)
-	}
+	ca := c.ledger.CacheOf(inf)
 	ca.Subject = ca.Subject || n.subject
 	ca.Object = func(key Key) (any, bool) { return inf.Get(key) }
 	n.Controller, n.cache, n.cause, n.invalid = c, ca, verb+" "+inf.Name(), &invalidObjects{}
