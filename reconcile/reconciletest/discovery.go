@@ -97,7 +97,7 @@ func (s *Server) resourceList(gv schema.GroupVersion) (*http.Response, bool) {
 
 // discovered returns what the discovery documents say of a resource and its subresources.
 func (r *Resource) discovered() []metav1.APIResource {
-	if k := r.kind(); k != nil {
+	if k := registered(r); k != nil {
 		return k.Discovery
 	}
 	one := metav1.APIResource{

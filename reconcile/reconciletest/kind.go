@@ -115,8 +115,8 @@ func withKinds(o Options) ([]Resource, error) {
 	return all, nil
 }
 
-// kind returns the kind whose registry judges writes, or nil.
-func (r *Resource) kind() *Kind {
+// registered returns the kind whose registry judges writes to a resource, or nil.
+func registered(r *Resource) *Kind {
 	if r.custom() {
 		return nil
 	}

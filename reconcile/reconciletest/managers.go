@@ -22,8 +22,8 @@ import (
 // apply is merged. That is the code of the real server, which apimachinery has for everybody.
 func (r *Resource) manageFields(types managedfields.TypeConverter) error {
 	r.fieldManagers = make(map[string]*managedfields.FieldManager)
-	if k := r.kind(); k != nil {
-		return r.manageKind(types, k)
+	if k := registered(r); k != nil {
+		return manageKind(r, types, k)
 	}
 	version := fieldpath.APIVersion(r.GroupVersion().String())
 	path := func(parts ...any) fieldpath.Path { return fieldpath.MakePathOrDie(parts...) }
@@ -77,7 +77,7 @@ func (r *Resource) manageFields(types managedfields.TypeConverter) error {
 }
 
 // manageKind makes the field managers of a kind that Kubernetes' own code serves.
-func (r *Resource) manageKind(types managedfields.TypeConverter, k *Kind) (err error) {
+func manageKind(r *Resource, types managedfields.TypeConverter, k *Kind) (err error) {
 	for subresource, filter := range k.ResetFields {
 		r.fieldManagers[subresource], err = managedfields.NewDefaultFieldManager(types, scheme.Scheme, defaulter{r},
 			scheme.Scheme, r.gvk(), r.GroupVersion(), subresource, filter)

@@ -23,7 +23,7 @@ type modelled map[string]func(value any) bool
 
 // refuse returns an error if the object sets what is not modelled.
 func (r *Resource) refuse(o object) error {
-	if r.custom() || r.kind() != nil {
+	if r.custom() || registered(r) != nil {
 		return nil
 	}
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)

@@ -145,7 +145,7 @@ func (c *call) judgeSubresource(scale *Resource) error {
 	case c.Subresource == "scale" && c.resource.scalable() &&
 		(c.Verb == "get" || c.Verb == "update" || c.Verb == "patch"):
 		c.parent, c.resource = c.resource, scale
-	case c.resource.kind() != nil && c.resource.kind().updates(c.Subresource, c.Verb):
+	case registered(c.resource) != nil && registered(c.resource).updates(c.Subresource, c.Verb):
 	case c.Subresource == "binding" && c.Resource == pods && c.Verb == "create":
 	case c.Subresource == "scale" && c.resource.inexact != "" && c.resource.schema == nil &&
 		(c.resource.custom() || c.resource.Kind == "ReplicationController"): // of a fork

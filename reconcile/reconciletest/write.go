@@ -76,7 +76,7 @@ func (s *Server) insert(c *call, o object) error {
 	if err := permit(s, c, o, nil); err != nil {
 		return err
 	}
-	if k := c.resource.kind(); k != nil {
+	if k := registered(c.resource); k != nil {
 		return k.register(s, c, o)
 	}
 	o.SetCreationTimestamp(metav1.NewTime(now()))
@@ -330,7 +330,7 @@ func (c *call) missing() error {
 
 // replace puts o in place of live, after everything that is done to an update.
 func (s *Server) replace(c *call, live, o object) (object, error) {
-	if k := c.resource.kind(); k != nil {
+	if k := registered(c.resource); k != nil {
 		if err := cmp.Or(sameNamespace(c, o), permit(s, c, o, live)); err != nil {
 			return nil, err
 		}
