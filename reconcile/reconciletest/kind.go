@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -159,26 +158,7 @@ func (k *Kind) register(s *Server, c *call, o object) error {
 	if err != nil {
 		return err
 	}
-	exists := apierrors.NewAlreadyExists(c.Resource.GroupResource(), o.GetName())
-	if c.DryRun {
-		if s.lookup(c.resource, keyOf(o)) != nil {
-			return exists
-		}
-		return nil
-	}
-	if v := o.GetResourceVersion(); c.Verb == "create" && v != "" && v != "0" {
-		return errors.New("resourceVersion should not be set on objects to be created")
-	}
-	o.SetResourceVersion("")
-	written, err := c.write(s, keyOf(o), nil, copyOf(o), lent)
-	switch {
-	case errors.Is(err, errRaced):
-		return exists
-	case err != nil:
-		return err
-	}
-	o.SetResourceVersion(written.GetResourceVersion())
-	return nil
+	return storeNew(s, c, o, lent)
 }
 
 // update puts what the registry of a kind makes of an update in place of live.

@@ -103,7 +103,11 @@ func (s *Server) insert(c *call, o object) error {
 	if err := c.settle(o, nil); err != nil {
 		return err
 	}
-	lent := c.resource.lend(o)
+	return storeNew(s, c, o, c.resource.lend(o))
+}
+
+// storeNew stores a new object that nobody refuses, unless there is one of its name or it is a dry run.
+func storeNew(s *Server, c *call, o object, lent bool) error {
 	exists := apierrors.NewAlreadyExists(c.Resource.GroupResource(), o.GetName())
 	if c.DryRun {
 		if s.lookup(c.resource, keyOf(o)) != nil {
