@@ -122,9 +122,9 @@ func newOwnJudge(t *testing.T, cluster *testcluster.Cluster, seed uint64, track 
 	return j
 }
 
-// run runs the controller for a while, or until enough has happened; in any case, for some minutes more, until there were
-// more requests than least. Then the network is calm and calls write no more, and there must be a call for each key: no
-// write is waited for in vain.
+// run runs the controller for a while, or until enough has happened; in any case, for some minutes more, until there
+// were more requests than least. Then the network is calm and calls write no more, and there must be a call for each
+// key: no write is waited for in vain.
 func (j *ownJudge) run(d time.Duration, least int64, enough func() bool) {
 	ctx, cancel := context.WithCancel(j.t.Context())
 	defer cancel()

@@ -340,15 +340,8 @@ func (s *Server) replace(c *call, live, o object) (object, error) {
 		}
 		return k.update(s, c, live, o)
 	}
-	switch v := o.GetResourceVersion(); {
-	case v != "" && v != "0" && v != live.GetResourceVersion():
-		return nil, apierrors.NewConflict(c.Resource.GroupResource(), c.Name, errors.New(
-			"the object has been modified; please apply your changes to the latest version and try again"))
-	case v != "" && v != "0":
-	case c.resource.custom() || c.resource.builtin.conditionalUpdate:
-		return nil, apierrors.NewInvalid(schema.GroupKind{Group: c.Resource.Group, Kind: c.Resource.Resource}, c.Name,
-			field.ErrorList{
-				field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update")})
+	if err := expected(c, live, o); err != nil {
+		return nil, err
 	}
 	if err := sameNamespace(c, o); err != nil { // a webhook may have changed it
 		return nil, err
@@ -416,6 +409,21 @@ func (s *Server) replace(c *call, live, o object) (object, error) {
 		return o, nil
 	}
 	return c.write(s, c.key(), live, o, lent)
+}
+
+// expected refuses an update that was made for another version, or for none where one is needed.
+func expected(c *call, live, o object) error {
+	switch v := o.GetResourceVersion(); {
+	case v != "" && v != "0" && v != live.GetResourceVersion():
+		return apierrors.NewConflict(c.Resource.GroupResource(), c.Name, errors.New(
+			"the object has been modified; please apply your changes to the latest version and try again"))
+	case v != "" && v != "0":
+	case c.resource.custom() || c.resource.builtin.conditionalUpdate:
+		return apierrors.NewInvalid(schema.GroupKind{Group: c.Resource.Group, Kind: c.Resource.Resource}, c.Name,
+			field.ErrorList{
+				field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update")})
+	}
+	return nil
 }
 
 // settle refuses what the resource has a guard against, and then makes the object what it is once it has been stored.
