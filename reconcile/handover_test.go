@@ -55,9 +55,6 @@ func (l *lease) Run(ctx context.Context, lead func(context.Context) error) error
 	return lead(ctx)
 }
 
-// steady is how long a cache must have followed the server, so that it need not list anew after a crash.
-const steady = 5 * time.Second
-
 type cachedMaps = informer.SharedIndexInformer[*corev1.ConfigMap]
 
 // turn is a lease for a replica that may have it only when its turn has come.
@@ -122,9 +119,9 @@ func TestTheNextLeaderWaitsForWhatTheLastOneWrote(t *testing.T) {
 		"an outcome that nobody knows yet": {does: loses, want: "0 child after 0s", lists: 2},
 		"it has written nothing": {does: func(context.Context, *mapAPI) {}, heals: time.Hour,
 			want: "0 child after 0s", lists: 1},
-		"a crash": {does: creates, crash: true, since: steady, want: "1 child after 0s",
+		"a crash": {does: creates, crash: true, since: debts.SteadyTime, want: "1 child after 0s",
 			lists: 1},
-		"a crash, and a young watch": {does: creates, crash: true, since: steady - 1,
+		"a crash, and a young watch": {does: creates, crash: true, since: debts.SteadyTime - 1,
 			want: "1 child after 0s", lists: 2},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -114,7 +114,7 @@ func (s *coming) leaveLocked(e Legacy) {
 	if s.left == nil {
 		s.left = make(map[Legacy]leftBehind)
 	}
-	if s.add(leftBehind{e, time.Now()}); len(s.left) <= maxLeft {
+	if s.addLocked(leftBehind{e, time.Now()}); len(s.left) <= maxLeft {
 		return
 	}
 	s.expireLocked()
@@ -123,12 +123,12 @@ func (s *coming) leaveLocked(e Legacy) {
 	for _, e := range apart {
 		e.Namespace = ""
 		if _, ok := s.left[e.subject()]; ok || len(s.left) < maxLeft/2 {
-			s.add(e)
+			s.addLocked(e)
 		}
 	}
 }
 
-func (s *coming) add(e leftBehind) {
+func (s *coming) addLocked(e leftBehind) {
 	about := e.subject()
 	before, ok := s.left[about]
 	if !ok {

@@ -163,13 +163,22 @@ func (d Debtor) count(t writes.Target, by int) {
 
 // note calls fn, with the lock of the cache's ledger held, for each cache that the key's controller does not have.
 func (d Debtor) note(fn func(*Cache)) {
+	if len(d.all) == 0 || len(d.all) == 1 && d.all[0] == d.ledger {
+		return
+	}
+	own := make(map[Informer]bool)
+	if d.ledger != nil {
+		for c := range everyCache(d.ledger) {
+			own[c.Informer] = true
+		}
+	}
 	for _, l := range d.all {
 		if l == d.ledger {
 			continue
 		}
 		l.mu.Lock()
 		for c := range everyCache(l) {
-			if d.ledger == nil || d.ledger.Find(c.Informer) == nil {
+			if !own[c.Informer] {
 				fn(c)
 			}
 		}

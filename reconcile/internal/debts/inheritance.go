@@ -42,18 +42,18 @@ func (all Ledgers) Inherit(ctx context.Context, left []Legacy) (rest []Legacy, s
 	return in.rest(), len(waiting) == 0, doubted
 }
 
-// steadyTime is how long a cache must have followed the server without a break to be trusted with what happened
+// SteadyTime is how long a cache must have followed the server without a break to be trusted with what happened
 // before.
-const steadyTime = 5 * time.Second
+const SteadyTime = 5 * time.Second
 
 // Unsteady stands in for a missing handover: it returns an entry with Relist for each cache, or, if the Lease was
-// waited for, for each that has not followed the server for steadyTime.
+// waited for, for each that has not followed the server for SteadyTime.
 func (all Ledgers) Unsteady(waited bool) (left []Legacy) {
 	for _, l := range all {
 		for c := range everyCache(l) {
 			for _, place := range c.followedScopes() {
 				h := c.HealthIn(place.Namespace)
-				if !waited || h.State != informer.Live || time.Since(h.Since) < steadyTime {
+				if !waited || h.State != informer.Live || time.Since(h.Since) < SteadyTime {
 					place.Relist = true
 					left = append(left, place)
 				}

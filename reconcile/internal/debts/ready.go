@@ -139,8 +139,8 @@ func (l *Ledger) awaitNoLonger(key Key, of func(place object) bool) (woken bool)
 	return len(keys) > 0
 }
 
-// staleNamespace returns the namespace for which a key of this one waits: a key without a namespace waits for all that
-// the informer follows, and the first that may not be acted on is named.
+// unreadyNamespace returns the namespace for which a key of this one waits: a key without a namespace waits for all
+// that the informer follows, and the first that may not be acted on is named.
 func (c *Cache) unreadyNamespace(namespace string) string {
 	scoped, ok := c.Informer.(interface{ Scope() informer.Scope })
 	switch {

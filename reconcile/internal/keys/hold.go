@@ -13,10 +13,10 @@ import (
 func (t *Table) Hold(key Key, wait status.Wait) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.hold(key, t.entryOfLocked(key, wait.From), wait)
+	return t.holdLocked(key, t.entryOfLocked(key, wait.From), wait)
 }
 
-func (t *Table) hold(key Key, e *entry, wait status.Wait) bool {
+func (t *Table) holdLocked(key Key, e *entry, wait status.Wait) bool {
 	if e.heldForLocked(wait.For) != nil {
 		return false
 	}

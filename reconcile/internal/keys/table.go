@@ -158,7 +158,7 @@ func (t *Table) End(r *Run, o Outcome, now time.Time) (added *status.Run) {
 	added = t.rememberLocked(e, r, details, o, now)
 	e.run = nil
 	if o.Pause > 0 {
-		t.hold(r.Key, e, status.Wait{For: status.WaitBackoff, From: now, To: now.Add(o.Pause)})
+		t.holdLocked(r.Key, e, status.Wait{For: status.WaitBackoff, From: now, To: now.Add(o.Pause)})
 	}
 	if e.stats == nil && len(writes) == 0 && !requeuedSoon {
 		if e.causes.n == 0 {
