@@ -154,6 +154,9 @@ func (d *Dynamic[N, T]) Get(name N) (*informer.SharedIndexInformer[T], error) {
 	if why := m.unfit(); why != nil {
 		return nil, fail(fmt.Errorf("%w: %w", informer.ErrNotKnown, why))
 	}
+	for c, ca := range m.comers { // here, too: a key whose informer is complete before it is parked runs at once
+		c.manager.checkTracked(c.name, ca.Cache)
+	}
 	return m.inf, nil
 }
 
