@@ -2,6 +2,7 @@ package reconciletest
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -78,6 +79,18 @@ func clusterIP(uid string) string {
 	n, _ := strconv.ParseUint(uid[strings.LastIndex(uid, "-")+1:], 16, 64)
 	n = n&0xfffff | 96<<16
 	return fmt.Sprintf("10.%d.%d.%d", n>>16, n>>8&0xff, n&0xff)
+}
+
+// isAddressTaken reports whether a Service has the address that a new one would get: one of the base of a fork, which
+// counts otherwise, or one whose author has chosen it.
+func isAddressTaken(s *Server, r *Resource, o object) bool {
+	if _, ok := o.(*corev1.Service); !ok {
+		return false
+	}
+	address := clusterIP(string(o.GetUID()))
+	return slices.ContainsFunc(s.store.list(r.GroupResource(), math.MaxInt64), func(o object) bool {
+		return o.(*corev1.Service).Spec.ClusterIP == address
+	})
 }
 
 func fillFamilies(spec *corev1.ServiceSpec) {

@@ -72,7 +72,9 @@ func (s *Server) insert(c *call, o object) error {
 	if o.GetName() == "" && o.GetGenerateName() != "" {
 		o.SetName(s.generateName(o.GetGenerateName()))
 	}
-	o.SetUID(s.newUID())
+	for o.SetUID(s.newUID()); isAddressTaken(s, c.resource, o); {
+		o.SetUID(s.newUID())
+	}
 	if err := permit(s, c, o, nil); err != nil {
 		return err
 	}
