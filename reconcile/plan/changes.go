@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,16 +21,14 @@ func (r *recorder) report() (*Report, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	report, inexactHere := &Report{Events: r.events}, maps.Clone(r.inexact)
-	pods := adoptions{adopted: make(map[types.UID]int)}
+	pods := adoptions{known: make(map[types.UID]tally)}
 	for _, one := range r.changes {
-		before := pods.before(one)
-		c, err := one.change(before)
+		c, err := one.change(pods.compared(one))
 		if err != nil {
 			return nil, err
 		}
 		pods.after(one)
-		r.drawn.mark(c.Fields)
-		c.NameInvented = r.drawn.values[c.Object.Name]
+		r.drawn.mark(&c)
 		report.Changes = append(report.Changes, c)
 		if custom, err := one.changesCustomPods(); err != nil {
 			return nil, err
@@ -49,7 +48,8 @@ func (r *recorder) report() (*Report, error) {
 			Approximation{one.resource.Resource, one.resource.Group, one.why, n})
 	}
 	slices.SortFunc(report.Approximate, func(a, b Approximation) int {
-		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Why, b.Why))
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Why, b.Why),
+			cmp.Compare(a.Times, b.Times)) // of two versions
 	})
 	for at, w := range r.writes {
 		if max(w.n, w.changes) < loopAfter {
@@ -61,7 +61,9 @@ func (r *recorder) report() (*Report, error) {
 		}
 		report.HotLoops = append(report.HotLoops, loop)
 	}
-	slices.SortFunc(report.HotLoops, func(a, b HotLoop) int { return a.Object.compare(b.Object) })
+	slices.SortFunc(report.HotLoops, func(a, b HotLoop) int {
+		return cmp.Or(a.Object.compare(b.Object), cmp.Compare(a.Subresource, b.Subresource))
+	})
 	report.Missing = slices.SortedFunc(maps.Keys(r.missing), Right.compare)
 	for resource := range r.unserved {
 		report.Unserved = append(report.Unserved, resource.Resource+"."+resource.Version+"."+resource.Group)
@@ -78,12 +80,13 @@ func (r *recorder) sayRefusedLocked(report *Report) {
 			Code:   one.code, Reason: one.reason, Message: one.message, Times: n})
 	}
 	slices.SortFunc(report.Refused, func(a, b Refusal) int {
-		return cmp.Or(a.Object.compare(b.Object), cmp.Compare(a.Verb, b.Verb), cmp.Compare(a.Message, b.Message))
+		return cmp.Or(a.Object.compare(b.Object), cmp.Compare(a.Verb, b.Verb), cmp.Compare(a.Subresource, b.Subresource),
+			cmp.Compare(a.Code, b.Code), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Message, b.Message))
 	})
 }
 
-// change says what a recorded change is. before is what decides which pods it restarts: see adoptions.
-func (one *recorded) change(before reconciletest.Object) (Change, error) {
+// change says what a recorded change is. before and now are what decides which pods it restarts: see adoptions.
+func (one *recorded) change(before, now reconciletest.Object) (Change, error) {
 	last := cmp.Or[reconciletest.Object](one.now, one.old)
 	c := Change{Wave: one.wave, Verb: one.verb, Object: objectOf(one.resource, last), By: one.by, Writes: one.writes}
 	if one.status {
@@ -105,7 +108,7 @@ func (one *recorded) change(before reconciletest.Object) (Change, error) {
 		}
 	}
 	c.LosesData = c.LosesData || scalesDataAway(one)
-	c.Restarts, err = restarts(one, before)
+	c.Restarts, err = restarts(one, before, now)
 	return c, err
 }
 
@@ -130,6 +133,9 @@ func objectOf(r schema.GroupVersionResource, o reconciletest.Object) Object {
 func (w *rewrites) loop(at place) (HotLoop, error) {
 	loop := HotLoop{Object: Object{w.resource.GroupVersion().String(), at.resource.Resource, at.Namespace, at.Name},
 		Writes: max(w.n, w.changes), Changes: w.changes, Seconds: w.last.Sub(w.first).Seconds()}
+	if at.status {
+		loop.Subresource = "status"
+	}
 	fields, err := changed(w.was, w.is)
 	for _, f := range fields {
 		loop.Fields = append(loop.Fields, f.Path)
@@ -150,17 +156,31 @@ var makes = map[schema.GroupResource]string{
 	{Group: "batch", Resource: "cronjobs"}:    "Jobs",
 }
 
-// unlisted says what a cluster makes of new objects, once for a resource.
+// unlisted says what a cluster makes of new objects, once for a resource. Those that the program has deleted again do
+// not count.
 func unlisted(all []*recorded) (says []string) {
-	made := map[schema.GroupResource]int{}
+	objects := map[types.UID]schema.GroupResource{}
 	for _, one := range all {
-		if r := one.resource.GroupResource(); one.verb == "create" && makes[r] != "" {
-			made[r]++
+		switch r := one.resource.GroupResource(); {
+		case one.verb == "delete" || one.verb == "remove":
+			delete(objects, uidOf(one))
+		case one.verb == "create" && makes[r] != "" && !isWithoutEndpoints(one.now):
+			objects[uidOf(one)] = r
 		}
+	}
+	made := map[schema.GroupResource]int{}
+	for _, r := range objects {
+		made[r]++
 	}
 	for r, n := range made {
 		says = append(says, fmt.Sprintf("%s of new %s (%d)", makes[r], r, n))
 	}
 	slices.Sort(says)
 	return says
+}
+
+// isWithoutEndpoints reports whether an object is a Service for which a cluster makes no EndpointSlices.
+func isWithoutEndpoints(o reconciletest.Object) bool {
+	s, ok := o.(*corev1.Service)
+	return ok && (len(s.Spec.Selector) == 0 || s.Spec.Type == corev1.ServiceTypeExternalName)
 }

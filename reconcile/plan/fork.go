@@ -112,6 +112,7 @@ func (s *Server) start(cfg *rest.Config, o Options) (err error) {
 		if s.world, err = newWorld(s.server.Link().Config()); err != nil {
 			return err
 		}
+		s.world.drew = s.recorder.drew
 	}
 	s.recorder.told, s.recorder.judged = s.told, user != ""
 	s.link = s.server.LinkAs(user)

@@ -3,6 +3,7 @@ package plan
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -43,25 +44,13 @@ func groupedInShort(all []Change) ([]group, error) {
 
 // likeness is what two changes of a group have in common.
 func (c Change) likeness() (string, error) {
-	c.Object.Namespace, c.Object.Name, c.NameInvented = "", "", false
-	c.Fields = withoutInvented(c.Fields)
+	c = c.withoutInvented()
+	c.Object.Namespace, c.Object.Name, c.NameInvented, c.Invented = "", "", false, nil
 	if c.Restarts != nil {
-		r := *c.Restarts
-		r.Pods, c.Restarts = 0, &r
+		c.Restarts.Pods = 0
 	}
 	data, err := json.Marshal(c)
 	return string(data), err
-}
-
-// withoutInvented returns fields without the values that the fork has drawn.
-func withoutInvented(fields []Field) (rest []Field) {
-	for _, f := range fields {
-		if f.Invented {
-			f.Old, f.New = nil, nil
-		}
-		rest = append(rest, f)
-	}
-	return rest
 }
 
 func (g *group) add(c Change) {
@@ -73,15 +62,14 @@ func (g *group) add(c Change) {
 	if len(g.Objects) == 1 {
 		return
 	}
-	g.Fields = withoutInvented(g.Fields)
+	g.Change = g.withoutInvented()
 	if g.Restarts != nil {
-		r := *g.Restarts
-		r.Pods += c.Restarts.Pods
-		g.Restarts = &r
+		g.Restarts.Pods += c.Restarts.Pods
 	}
 }
 
-// inventedName stands behind a name that the fork has drawn, and invented behind such a value.
+// inventedName stands behind a name that the fork has drawn, and invented behind such a value. Of several objects that
+// is what stands for the values of all.
 const (
 	inventedName = "(name invented)"
 	invented     = "(invented)"
@@ -140,15 +128,7 @@ func (a Approximation) resource() string {
 
 // hasInvented reports whether the report shows a value that the fork has drawn.
 func (r *Report) hasInvented() bool {
-	for _, c := range r.Changes {
-		for _, f := range c.Fields {
-			if f.Invented {
-				return true
-			}
-		}
-		if c.NameInvented {
-			return true
-		}
-	}
-	return false
+	named := func(c Change) bool { return c.NameInvented }
+	return slices.ContainsFunc(r.Changes, func(c Change) bool { return len(c.Invented) > 0 }) ||
+		slices.ContainsFunc(r.Anyway, named) || slices.ContainsFunc(r.NoLonger, named)
 }

@@ -13,28 +13,28 @@ type placed struct {
 	name string // without what the fork has drawn
 	born int    // which one of its name the object is
 	rank int    // among the changes of the object
-	is   string // for objects whose names are drawn: all that the change says, but for what is drawn
+	is   string // for objects whose names are drawn: all that their first change says, but for what is drawn
 }
 
 // ordered sorts the changes of each wave by kind, namespace and name, and those of one object as they can follow each
 // other. A program that writes several objects at once does so in another order each time, and its report is the same.
 func ordered(all []*recorded, changes []Change) ([]Change, error) {
-	born := map[types.UID]int{}
+	born, is := map[types.UID]int{}, map[types.UID]string{}
 	var sorted []placed
 	for i, c := range changes {
 		uid := uidOf(all[i])
 		if _, known := born[uid]; !known {
 			born[uid] = i
-		}
-		p := placed{Change: c, name: c.stableName(), born: born[uid], rank: all[i].rank()}
-		if c.NameInvented {
-			is, err := c.identity()
-			if err != nil {
-				return nil, err
+			if c.NameInvented {
+				first, err := c.identity()
+				if err != nil {
+					return nil, err
+				}
+				is[uid] = first
 			}
-			p.is = is
 		}
-		sorted = append(sorted, p)
+		sorted = append(sorted, placed{Change: c, name: c.withoutInvented().Object.Name, born: born[uid],
+			rank: all[i].rank(), is: is[uid]})
 	}
 	slices.SortStableFunc(sorted, func(a, b placed) int {
 		return cmp.Or(cmp.Compare(a.Wave, b.Wave), cmp.Compare(a.Object.Kind, b.Object.Kind),

@@ -313,6 +313,13 @@ func (r *recorder) asked(w reconciletest.BaseWrite) {
 	r.drawn.asked(w)
 }
 
+// drew notes a value that a healthy world has made up.
+func (r *recorder) drew(value string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.drawn.add(value, stands)
+}
+
 // wroteAside notes what is no change. An elector that has found no Lease may make one that nobody holds, and wait for
 // as long as somebody could have held it: then the program has not settled.
 func (r *recorder) wroteAside(w reconciletest.BaseWrite) {

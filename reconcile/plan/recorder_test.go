@@ -299,7 +299,7 @@ func TestChangesComeInOneOrder(t *testing.T) {
 		require.NoError(t, err)
 		for _, c := range report.Changes {
 			lines = append(lines, fmt.Sprintf("%s %s %s/%s %v", c.Verb, c.Subresource, c.Object.Namespace,
-				c.stableName(), c.Fields[0].New))
+				c.withoutInvented().Object.Name, c.Fields[0].New))
 		}
 		return lines
 	}
@@ -337,7 +337,7 @@ func TestWhatTheForkDrawsIsMarked(t *testing.T) {
 	}
 	service := func(uid types.UID, ip string, port int32) *corev1.Service {
 		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{UID: uid, Name: "s" + string(uid)}}
-		s.Spec.ClusterIP, s.Spec.ClusterIPs = ip, []string{ip}
+		s.Spec.ClusterIP, s.Spec.ClusterIPs, s.Spec.Selector = ip, []string{ip}, map[string]string{"a": "b"}
 		s.Spec.Ports = []corev1.ServicePort{{Name: "a", Port: 80, NodePort: port}}
 		return s
 	}

@@ -3,10 +3,8 @@ package plan
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -65,8 +63,11 @@ type Change struct {
 	// Verb is create, update, delete or, for an object that was deleted before and has waited for finalizers, remove.
 	Verb   string `json:"verb"`
 	Object Object `json:"object"`
-	// NameInvented: the fork has generated the name, and the cluster will generate another one.
+	// NameInvented: the name is, or has in it, one that the fork has drawn, and the cluster will draw another one.
 	NameInvented bool `json:"nameInvented,omitempty"`
+	// Invented are the drawn values in the name and the fields, with what stands for each in a comparison: "web-*" for
+	// the generated name web-x7x8k, and "*" for an address.
+	Invented map[string]string `json:"invented,omitempty"`
 	// Subresource is status or empty.
 	Subresource string `json:"subresource,omitempty"`
 	// By is the field manager, or the garbage collector of the fork.
@@ -129,9 +130,11 @@ type Refusal struct {
 	Times       int    `json:"times"`
 }
 
-// HotLoop is an object that was written again and again.
+// HotLoop is an object, or its status, that was written again and again.
 type HotLoop struct {
 	Object Object `json:"object"`
+	// Subresource is status or empty.
+	Subresource string `json:"subresource,omitempty"`
 	// Writes is how often it was written, and Changes how many of the writes have changed anything.
 	Writes  int     `json:"writes"`
 	Changes int     `json:"changes"`
@@ -168,9 +171,7 @@ func (r *Report) Without(other *Report) (*Report, error) {
 	rest := *r
 	rest.Changes, rest.Anyway, rest.NoLonger, rest.OtherDoubt = nil, nil, nil, other.Doubt()
 	rest.OtherSetup = &other.Setup
-	if rest.OtherDoubt == "" && !r.Setup.comparable(other.Setup) {
-		rest.OtherDoubt = "it is of another cluster, or has other options"
-	}
+	rest.OtherDoubt = cmp.Or(rest.OtherDoubt, r.Setup.doubt(other.Setup))
 	ours, err := identities(r.Changes)
 	if err != nil {
 		return nil, err
@@ -207,14 +208,7 @@ func (all identified) count() map[string]int {
 }
 
 func identities(all []Change) (found identified, err error) {
-	generated := map[Object]string{}
 	for _, c := range all {
-		for _, f := range c.Fields {
-			if f.Path == "metadata.generateName" && c.Verb == "create" {
-				generated[c.Object] = fmt.Sprint(f.New, "*")
-			}
-		}
-		c.Object.Name = cmp.Or(generated[c.Object], c.stableName())
 		is, err := c.identity()
 		if err != nil {
 			return nil, err
@@ -224,22 +218,10 @@ func identities(all []Change) (found identified, err error) {
 	return found, nil
 }
 
-// stableName is the name of the object, without an end that the fork has drawn.
-func (c Change) stableName() string {
-	if name := c.Object.Name; c.NameInvented && len(name) > drawnLength {
-		return name[:len(name)-drawnLength] + "*"
-	}
-	return c.Object.Name
-}
-
 // identity leaves out what the fork has drawn, and times.
 func (c Change) identity() (string, error) {
-	c.Wave, c.By, c.Writes, c.Object.Name, c.NameInvented = 0, "", 0, c.stableName(), false
-	c.Fields = withoutInvented(c.Fields)
-	c.Fields = slices.DeleteFunc(slices.Clone(c.Fields), func(f Field) bool {
-		return strings.HasPrefix(f.Path, "spec.clusterIP") ||
-			strings.HasPrefix(f.Path, "metadata.ownerReferences") && strings.HasSuffix(f.Path, ".uid")
-	})
+	c = c.withoutInvented()
+	c.Wave, c.By, c.Writes, c.NameInvented, c.Invented = 0, "", 0, false, nil
 	data, err := json.Marshal(c)
 	return moments.ReplaceAllString(string(data), `"(a time)"`), err
 }
@@ -287,12 +269,12 @@ func (r *Report) Doubt() string {
 
 // ExitStatus is the one of a program that has made the report: 0 if nothing would be changed, 2 if something would or,
 // for a comparison, the other report has changes that this one has not, and 1 if nothing would as far as the report
-// knows, and there is a doubt.
+// knows, and there is a doubt, also of the other report.
 func (r *Report) ExitStatus() int {
 	switch {
 	case len(r.Changes)+len(r.NoLonger) > 0:
 		return 2
-	case r.Doubt() != "":
+	case r.Doubt()+r.OtherDoubt != "":
 		return 1
 	}
 	return 0

@@ -46,16 +46,15 @@ func wanted(s *appsv1.StatefulSet) int32 {
 }
 
 // restarts says which pods a change ends or replaces, by what the controllers of Kubernetes do. A pod template of any
-// other kind, such as that of a Job, is for new pods only. before is what the object was before the change: also that
-// before its deletion, if it was deleted in a way that leaves its pods to the one that is made anew.
-func restarts(one *recorded, before reconciletest.Object) (*Restarts, error) {
+// other kind, such as that of a Job, is for new pods only. before and now are the workloads to compare: see adoptions.
+func restarts(one *recorded, before, now reconciletest.Object) (*Restarts, error) {
 	if pod, ok := one.old.(*corev1.Pod); ok {
 		return ofPod(one, pod), nil
 	}
-	if one.now == nil || before == nil || one.status || one.verb == "delete" {
+	if now == nil || before == nil || one.status {
 		return nil, nil
 	}
-	fields, err := changed(before, one.now)
+	fields, err := changed(before, now)
 	if err != nil {
 		return nil, err
 	}
@@ -67,13 +66,13 @@ func restarts(one *recorded, before reconciletest.Object) (*Restarts, error) {
 	}
 	switch was := before.(type) {
 	case *appsv1.Deployment:
-		return ofDeployment(was, one.now.(*appsv1.Deployment), why), nil
+		return ofDeployment(was, now.(*appsv1.Deployment), why), nil
 	case *appsv1.StatefulSet:
-		return ofStatefulSet(was, one.now.(*appsv1.StatefulSet), why), nil
+		return ofStatefulSet(was, now.(*appsv1.StatefulSet), why), nil
 	case *appsv1.DaemonSet:
-		return ofDaemonSet(was, one.now.(*appsv1.DaemonSet), why), nil
+		return ofDaemonSet(was, now.(*appsv1.DaemonSet), why), nil
 	case *appsv1.ReplicaSet:
-		return fewer(was.Status.Replicas, one.now.(*appsv1.ReplicaSet).Spec.Replicas), nil
+		return fewer(was.Status.Replicas, now.(*appsv1.ReplicaSet).Spec.Replicas), nil
 	}
 	return nil, nil
 }

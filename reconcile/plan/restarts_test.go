@@ -44,7 +44,7 @@ func TestAScaleDownThatDeletesClaimsLosesData(t *testing.T) {
 		"a status of another version": {was: set(three, deletes), now: set(two, deletes), status: true},
 	} {
 		one := &recorded{verb: "update", status: test.status, old: test.was, now: test.now}
-		c, err := one.change(nil)
+		c, err := one.change(test.was, test.now)
 		require.NoError(t, err, name)
 		require.Equal(t, test.loses, c.LosesData, name)
 	}
@@ -145,6 +145,23 @@ func TestPodsThatAreLeftAreCountedOnce(t *testing.T) {
 		p.Labels = labels
 		return p
 	}
+	others := func(p *corev1.Pod) *corev1.Pod {
+		p.OwnerReferences = []metav1.OwnerReference{{Name: "x", UID: "x", Controller: new(true)}}
+		return p
+	}
+	failed := func(p *corev1.Pod) *corev1.Pod {
+		p.Status.Phase = corev1.PodFailed
+		return p
+	}
+	scaled := func(d *appsv1.Deployment, replicas int32) *appsv1.Deployment {
+		d.Spec.Replicas = &replicas
+		return d
+	}
+	replicaSet := func(name string, uid types.UID, pods int32) *appsv1.ReplicaSet {
+		s := &appsv1.ReplicaSet{ObjectMeta: meta(name, uid), Status: appsv1.ReplicaSetStatus{Replicas: pods}}
+		s.Labels = labels
+		return s
+	}
 	var pause reconciletest.BaseWrite
 	type writes = []reconciletest.BaseWrite
 	for name, test := range map[string]struct {
@@ -157,7 +174,25 @@ func TestPodsThatAreLeftAreCountedOnce(t *testing.T) {
 		"left twice": {writes{leaves(deployment("web", "1", "a", 3)), makes(deployment("web", "2", "a", 0)),
 			leaves(deployment("web", "2", "a", 0)), makes(deployment("web", "3", "b", 0))}, 3},
 		"its pods are deleted before": {writes{leaves(deployment("web", "1", "a", 3)), ends(pod("web-a", "p1")),
-			ends(pod("web-b", "p2")), makes(deployment("web", "2", "b", 0))}, 2 + 1},
+			ends(pod("web-b", "p2")), makes(deployment("web", "2", "b", 0))}, 2 + 3},
+		"their ReplicaSet is deleted before": {writes{leaves(deployment("web", "1", "a", 3)),
+			ends(replicaSet("web-1", "r1", 2)), makes(deployment("web", "2", "b", 0))}, 1},
+		"another's pod, and one that has ended": {writes{leaves(set("db", "1", "a", 3)), ends(others(pod("db-0", "p1"))),
+			ends(failed(pod("db-1", "p2"))), makes(set("db", "3", "b", 0))}, 1 + 3},
+		"scaled away, and changed then": {writes{leaves(deployment("web", "1", "a", 3)),
+			makes(scaled(deployment("web", "2", "a", 0), 0)), pause,
+			updates(scaled(deployment("web", "2", "a", 0), 0), scaled(deployment("web", "2", "b", 0), 0))}, 3},
+		"scaled down, and changed then": {writes{leaves(deployment("web", "1", "a", 3)),
+			makes(scaled(deployment("web", "2", "a", 0), 1)), pause,
+			updates(scaled(deployment("web", "2", "a", 0), 1), scaled(deployment("web", "2", "b", 0), 1))}, 2 + 1},
+		"those of two": {writes{leaves(deployment("web-a", "1", "a", 3)), leaves(deployment("web-b", "2", "a", 3)),
+			makes(deployment("web", "3", "b", 0))}, 6},
+		"those of two, one of which is the same": {writes{leaves(deployment("web-a", "1", "a", 3)),
+			leaves(deployment("web-b", "2", "b", 2)), makes(deployment("web", "3", "b", 0))}, 3},
+		"the next one is made before": {writes{makes(deployment("next", "2", "b", 0)),
+			leaves(deployment("web", "1", "a", 3))}, 3},
+		"the next one is made before, and is gone again": {writes{makes(deployment("next", "2", "b", 0)),
+			ends(deployment("next", "2", "b", 0)), leaves(deployment("web", "1", "a", 3))}, 0},
 		"one that does not take them over comes first": {writes{leaves(deployment("web", "1", "a", 3)),
 			makes(other(deployment("web", "2", "b", 0))), ends(other(deployment("web", "2", "b", 0))),
 			makes(deployment("web", "3", "b", 0))}, 3},
@@ -169,25 +204,29 @@ func TestPodsThatAreLeftAreCountedOnce(t *testing.T) {
 			makes(deployment("web", "2", "a", 0)), pause,
 			updates(deployment("web", "2", "a", 1), deployment("web", "2", "b", 1))}, 1},
 	} {
-		r := newRecorder()
-		for _, w := range test.writes {
-			if w.Old == nil && w.New == nil { // the next write is another wave's
-				r.waited = true
-				continue
+		t.Run(name, func(t *testing.T) {
+			r := newRecorder()
+			for _, w := range test.writes {
+				if w.Old == nil && w.New == nil { // the next write is another wave's
+					r.waited = true
+					continue
+				}
+				resource, o := "deployments", cmp.Or[reconciletest.Object](w.New, w.Old)
+				switch o.(type) {
+				case *appsv1.StatefulSet:
+					resource = "statefulsets"
+				case *appsv1.ReplicaSet:
+					resource = "replicasets"
+				case *corev1.Pod:
+					resource = "pods"
+				}
+				w.Request.Resource = appsv1.SchemeGroupVersion.WithResource(resource)
+				w.Name, w.Namespace = o.GetName(), "default"
+				r.Wrote(w)
 			}
-			resource, o := "deployments", cmp.Or[reconciletest.Object](w.New, w.Old)
-			switch o.(type) {
-			case *appsv1.StatefulSet:
-				resource = "statefulsets"
-			case *corev1.Pod:
-				resource = "pods"
-			}
-			w.Request.Resource = appsv1.SchemeGroupVersion.WithResource(resource)
-			w.Name, w.Namespace = o.GetName(), "default"
-			r.Wrote(w)
-		}
-		report, err := r.report()
-		require.NoError(t, err)
-		require.Equal(t, test.want, report.Pods(), name)
+			report, err := r.report()
+			require.NoError(t, err)
+			require.Equal(t, test.want, report.Pods())
+		})
 	}
 }

@@ -26,17 +26,26 @@ type Setup struct {
 	Timeout metav1.Duration `json:"timeout,omitzero"`
 }
 
-// setupOf is the setup of a fork of the cluster at an address. The address is shown without a password in it.
+// setupOf is the setup of a fork of the cluster at an address, which is shown without a user: the name of one may be a
+// token.
 func setupOf(host *url.URL, o Options) Setup {
-	return Setup{Server: strings.TrimSuffix(host.Redacted(), "/"), Context: o.Context, World: o.World.String(),
+	at := *host
+	at.User = nil
+	return Setup{Server: strings.TrimSuffix(at.String(), "/"), Context: o.Context, World: o.World.String(),
 		Admission: o.Admission, Account: o.Account, Rules: o.Rules != nil}
 }
 
-// comparable reports whether two reports are of one cluster, and options that find the same changes. How long the
-// programs could run does not count.
-func (s Setup) comparable(other Setup) bool {
-	s.Quiet, s.Timeout = other.Quiet, other.Timeout
-	return s == other
+// doubt says why the changes of another setup may not be compared with those of this one: it is of another cluster, or
+// has options that find other changes. What the cluster is called, and how long the programs could run, does not count.
+func (s Setup) doubt(other Setup) string {
+	if s.Server != other.Server {
+		return "it is of another cluster"
+	}
+	s.Context, s.Quiet, s.Timeout = other.Context, other.Quiet, other.Timeout
+	if s != other {
+		return "it has other options"
+	}
+	return ""
 }
 
 // String names the cluster and the options in one line.

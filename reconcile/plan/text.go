@@ -186,6 +186,9 @@ func (r *Report) write(w io.Writer, s style) error {
 		}
 		list(&b, s, part.title, groups, group.short)
 	}
+	if r.hasInvented() {
+		b.WriteString("\n" + s.line(line{{faint, inventedNote}}) + "\n")
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -202,9 +205,6 @@ func (r *Report) writeChanges(b *strings.Builder, s style) error {
 			b.WriteString(s.title(fmt.Sprintf("Wave %d", wave)))
 		}
 		g.write(b, s)
-	}
-	if r.hasInvented() {
-		b.WriteString("\n" + s.line(line{{faint, inventedNote}}) + "\n")
 	}
 	return nil
 }
@@ -393,9 +393,6 @@ func (r Restarts) line() line {
 func (f Field) line(created bool) line {
 	l := said(f.Path + ": ")
 	if f.Invented {
-		if f.New == nil && f.Old == nil { // those of several objects
-			return l.add(faint, invented)
-		}
 		f.Invented = false
 		return append(l[:0], f.line(created)...).add(faint, " "+invented)
 	}
@@ -444,7 +441,11 @@ func times(n int) string {
 }
 
 func (h HotLoop) line() line {
-	l := line{{strong, h.Object.String()}}.add(plain, fmt.Sprintf(": %d writes in %.1f s, %d of which changed it",
+	var l line
+	if h.Subresource != "" {
+		l = l.add(plain, h.Subresource+" of ")
+	}
+	l = l.add(strong, h.Object.String()).add(plain, fmt.Sprintf(": %d writes in %.1f s, %d of which changed it",
 		h.Writes, h.Seconds, h.Changes))
 	if len(h.Fields) > 0 {
 		l = l.add(plain, ": "+strings.Join(h.Fields, ", "))

@@ -96,7 +96,7 @@ func (w *world) replicaSetsOf(ctx context.Context, d *appsv1.Deployment) (curren
 }
 
 func (w *world) newReplicaSet(ctx context.Context, d *appsv1.Deployment, number int) (*appsv1.ReplicaSet, error) {
-	hash := hashOf(d.Spec.Template)
+	hash := w.hashOf(d.Spec.Template)
 	with := func(all map[string]string) map[string]string {
 		all = maps.Clone(all)
 		if all == nil {
@@ -128,10 +128,12 @@ func sameTemplate(a, b corev1.PodTemplateSpec) bool {
 }
 
 // hashOf tells templates apart. It is not the hash of Kubernetes' own controllers.
-func hashOf(t corev1.PodTemplateSpec) string {
-	hash := fnv.New32a()
-	fmt.Fprint(hash, t.String())
-	return rand.SafeEncodeString(strconv.Itoa(int(hash.Sum32())))
+func (w *world) hashOf(t corev1.PodTemplateSpec) string {
+	sum := fnv.New32a()
+	fmt.Fprint(sum, t.String())
+	hash := rand.SafeEncodeString(strconv.Itoa(int(sum.Sum32())))
+	w.drew(hash)
+	return hash
 }
 
 // replicaSet gives a ReplicaSet as many pods as it wants.
@@ -183,8 +185,10 @@ func (w *world) revisionsOf(ctx context.Context, set *appsv1.StatefulSet, revise
 		if err != nil {
 			return nil, err
 		}
-		if r.update = set.Name + "-" + hashOf(set.Spec.Template); known != nil {
+		if known != nil {
 			r.update = known.Name
+		} else {
+			r.update = set.Name + "-" + w.hashOf(set.Spec.Template)
 		}
 	}
 	if r.current == "" { // it is a new one
@@ -314,7 +318,7 @@ func (w *world) claim(ctx context.Context, namespace string, claim *corev1.Persi
 func (w *world) hashOfPods(ctx context.Context, set *appsv1.DaemonSet) (string, error) {
 	known, err := w.revisionOf(ctx, set)
 	if err != nil || known == nil {
-		return hashOf(set.Spec.Template), err
+		return w.hashOf(set.Spec.Template), err
 	}
 	return known.Labels[appsv1.ControllerRevisionHashLabelKey], nil
 }

@@ -45,6 +45,7 @@ const worldManager = "plan-healthy-world"
 // world does to a fork what the controllers and the nodes of a healthy cluster do.
 type world struct {
 	client kubernetes.Interface // past the recorder
+	drew   func(hash string)    // is told of hashes of templates that the cluster's controllers make otherwise
 
 	mu sync.Mutex // one write is carried out after the other
 	// Guarded by mu.
