@@ -223,22 +223,27 @@ func names(text, server string) bool {
 		address = `\[?` + address + `\]?`
 	}
 	end := `:` + port + `($|[^\w.-])`
-	if port == usualPort {
+	if port == usualPort(server) {
 		end = `(:` + port + `)?($|[^\w.:-]|:($|\D))` // no other port
 	}
 	return regexp.MustCompile(`(?i)(^|[^\w.-])` + address + end).MatchString(text)
 }
 
 // usualPort is the one of a URL that names none.
-const usualPort = "443"
+func usualPort(server string) string {
+	if strings.HasPrefix(strings.ToLower(server), "http://") {
+		return "80"
+	}
+	return "443"
+}
 
 // hostAndPort are those of the address of a cluster.
 func hostAndPort(server string) (host, port string) {
 	u, err := url.Parse(server)
 	if err != nil || u.Host == "" {
-		return server, usualPort
+		return server, usualPort(server)
 	}
-	return u.Hostname(), cmp.Or(u.Port(), usualPort)
+	return u.Hostname(), cmp.Or(u.Port(), usualPort(server))
 }
 
 // isKubeconfig reports whether a value is the path of a kubeconfig.
@@ -263,23 +268,29 @@ func (s *Server) home() (string, error) {
 // environment is that of a program which is to find the fork and nothing else.
 func environment(all []string, server, kubeconfig, home string) (env []string) {
 	apart := hostsAndPorts(all, server)
+	direct, proxied := map[string]string{}, false
 	for _, one := range all {
 		name, value, _ := strings.Cut(one, "=")
-		if strings.EqualFold(name, noProxy) { // which leads nowhere, and without which the fork may be behind a proxy
-			env = append(env, one+","+loopback)
+		if strings.EqualFold(name, "NO_PROXY") { // which leads nowhere
+			direct[name] = value
 			continue
 		}
+		proxied = proxied || strings.HasSuffix(strings.ToUpper(name), "_PROXY") && value != ""
 		leads := strings.HasPrefix(name, "KUBE") || strings.HasPrefix(name, "HELM_KUBE") || // of clients of all kinds
 			names(value, server) || isKubeconfig(value) || apart[name]
 		if !leads && name != "HOME" && name != "USERPROFILE" {
 			env = append(env, one)
 		}
 	}
+	if proxied || len(direct) > 0 { // or clients that do not know better ask a proxy for the fork: some read one of both
+		for _, name := range [][2]string{{"NO_PROXY", "no_proxy"}, {"no_proxy", "NO_PROXY"}} {
+			value := cmp.Or(direct[name[0]], direct[name[1]])
+			env = append(env, name[0]+"="+strings.TrimPrefix(value+","+loopback, ","))
+		}
+	}
 	return append(env, "KUBECONFIG="+kubeconfig, "HOME="+home, "USERPROFILE="+home,
 		planned.Variable+"="+kubeconfig)
 }
-
-const noProxy = "NO_PROXY"
 
 // hostsAndPorts returns the variables that name a cluster together: one has the host, another one of the same prefix
 // the port, as API_HOST and API_PORT do.

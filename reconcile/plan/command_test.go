@@ -26,6 +26,11 @@ func TestWhatNamesTheCluster(t *testing.T) {
 		{"https://api.example.com", "my-api.example.com", false},
 		{"https://api.example.com", "api.example.com.au", false},
 		{"https://[fd00::1]:6443", "https://[fd00::1]:6443/api", true},
+		{"http://10.0.0.1:80", "http://10.0.0.1:80", true},
+		{"http://10.0.0.1:80", "http://10.0.0.1/api", true},
+		{"http://10.0.0.1", "10.0.0.1:80", true},
+		{"http://10.0.0.1", "10.0.0.1:443", false},
+		{"https://10.0.0.1:80", "http://10.0.0.1", false},
 		{"", "anything", false},
 	} {
 		require.Equal(t, test.want, names(test.text, test.server), "%s in %s", test.server, test.text)
@@ -41,8 +46,11 @@ func TestTheEnvironmentOfAProgram(t *testing.T) {
 			return strings.HasSuffix(one, "=/config") || strings.HasSuffix(one, "=/home")
 		})
 	}
-	require.Equal(t, []string{"NO_PROXY=.svc,10.0.0.1,127.0.0.1", "no_proxy=x,127.0.0.1",
-		"HTTPS_PROXY=http://proxy:80"},
+	require.Equal(t, []string{"https_proxy=http://proxy:80", "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1"},
+		env("https://10.0.0.1", "https_proxy=http://proxy:80"))
+	require.Equal(t, []string{"NO_PROXY=.svc,127.0.0.1", "no_proxy=.svc,127.0.0.1"}, env("https://a", "NO_PROXY=.svc"))
+	require.Equal(t, []string{"HTTPS_PROXY=http://proxy:80", "NO_PROXY=.svc,10.0.0.1,127.0.0.1",
+		"no_proxy=x,127.0.0.1"},
 		env("https://10.0.0.1", "NO_PROXY=.svc,10.0.0.1", "no_proxy=x", "HTTPS_PROXY=http://proxy:80", "API=10.0.0.1"))
 	kept := []string{"POD_IP=10.0.0.1", "DB_PORT=6443", "OTHER_HOST=10.0.0.2", "OTHER_PORT=6443"}
 	require.Equal(t, kept, env("https://10.0.0.1:6443", append(kept, "API_HOST=10.0.0.1", "API_PORT=6443",

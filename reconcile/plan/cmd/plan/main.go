@@ -26,14 +26,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -131,7 +134,8 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (code int, e
 	case ctx.Err() != nil:
 		return failed, errors.New("plan: interrupted")
 	case code == failed:
-		return failed, fmt.Errorf("plan: no changes, but %s", report.Doubt())
+		return failed, fmt.Errorf("plan: no changes, but %s", cmp.Or(report.Doubt(),
+			"of the other report: "+report.OtherDoubt))
 	}
 	return code, nil
 }
@@ -185,6 +189,16 @@ func compared(before, after string) (*plan.Report, error) {
 	return reports[1].Without(&reports[0])
 }
 
+// withoutUser is the address of a cluster without the name of a user, which may be a token, and without a password.
+func withoutUser(host string) string {
+	u, err := url.Parse(host)
+	if err != nil || u.User == nil {
+		return host[strings.LastIndexByte(host, '@')+1:]
+	}
+	u.User = nil
+	return u.String()
+}
+
 // runProgram runs a program on a fork of the cluster of the options.
 func runProgram(ctx context.Context, o options, command []string, errOut io.Writer) (*plan.Report, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
@@ -199,8 +213,8 @@ func runProgram(ctx context.Context, o options, command []string, errOut io.Writ
 	if raw, err := loading.RawConfig(); err == nil && named == "" {
 		named = raw.CurrentContext // none in a pod
 	}
-	fmt.Fprintf(errOut, "plan: %s runs on a fork of %s, until it has done nothing new for %v\n", command[0], cfg.Host,
-		o.quiet)
+	fmt.Fprintf(errOut, "plan: %s runs on a fork of %s, until it has done nothing new for %v\n", command[0],
+		withoutUser(cfg.Host), o.quiet)
 	opts := plan.RunOptions{Quiet: o.quiet, Timeout: o.timeout, Options: plan.Options{Context: named,
 		Account: o.account, Admission: o.admission}}
 	if o.healthy {

@@ -135,7 +135,7 @@ func TestTheCommand(t *testing.T) {
 	} {
 		t.Setenv(asProgram, does)
 		var out, errOut bytes.Buffer
-		code, err := run(t.Context(), []string{"-kubeconfig", cluster, "-context", "prod", "-quiet", "500ms", "--",
+		code, err := run(t.Context(), []string{"-kubeconfig", cluster, "-context", "prod", "-quiet", "5s", "--",
 			os.Args[0], "--kubeconfig", "{kubeconfig}"}, &out, &errOut)
 		require.Equal(t, want.code, code, "%s: %v %s", does, err, errOut.String())
 		require.Contains(t, out.String(), want.says, does)
@@ -192,6 +192,27 @@ func TestTheCommandComparesReports(t *testing.T) {
 	require.Zero(t, code)
 }
 
+// TestReportsOfTwoClustersAreNotTheSame has reports without changes.
+func TestReportsOfTwoClustersAreNotTheSame(t *testing.T) {
+	var files []string
+	for _, server := range []string{"https://a", "https://b"} {
+		name := filepath.Join(t.TempDir(), "report.json")
+		require.NoError(t, os.WriteFile(name, fmt.Appendf(nil, `{"settled": true, "setup": {"server": %q}}`, server), 0o600))
+		files = append(files, name)
+	}
+	var out strings.Builder
+	code, err := run(t.Context(), []string{"diff", files[0], files[1]}, &out, os.Stderr)
+	require.ErrorContains(t, err, "of the other report: it is of another cluster")
+	require.Equal(t, failed, code)
+}
+
+func TestAClusterIsNamedWithoutAUser(t *testing.T) {
+	for host, want := range map[string]string{"https://token:pass@a:6443": "https://a:6443", "https://a": "https://a",
+		"token@10.0.0.1:6443": "10.0.0.1:6443", "10.0.0.1:6443": "10.0.0.1:6443"} {
+		require.Equal(t, want, withoutUser(host))
+	}
+}
+
 func TestTheCommandLine(t *testing.T) {
 	for _, args := range [][]string{{}, {"-o", "yaml", "--", "true"}, {"-no-such-flag"},
 		{"-kubeconfig", os.DevNull, "--", "true"}} {
@@ -242,10 +263,10 @@ func TestACommandIsNoProgram(t *testing.T) {
 	require.NoError(t, os.Symlink(os.Args[0], filepath.Join(folder, "diff")))
 	t.Setenv("PATH", folder)
 	out.Reset()
-	code, err := run(t.Context(), []string{"-kubeconfig", cluster, "-quiet", "100ms", "--", "diff", "a", "b"}, &out,
+	code, err := run(t.Context(), []string{"-kubeconfig", cluster, "-quiet", "5s", "--", "diff", "a", "b"}, &out,
 		os.Stderr)
 	require.NoError(t, err)
 	require.Equal(t, nothing, code)
 	require.Contains(t, out.String(), "diff on a fork of http")
-	require.Contains(t, out.String(), ", context prod; still world; done after 100ms of quiet; ended after 5m0s")
+	require.Contains(t, out.String(), ", context prod; still world; done after 5s of quiet; ended after 5m0s")
 }
