@@ -141,6 +141,10 @@ func TestAdmissionIsTheClusters(t *testing.T) {
 		_, err := maps.Create(ctx, configMap(name, map[string]string{"a": "1"}), metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
+	require.EventuallyWithT(t, func(t *assertCollect) { // which a controller makes, at some time
+		_, err := maps.Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
+		require.NoError(t, err)
+	}, 3*time.Minute, 100*time.Millisecond)
 	hook := c.guard(t, namespace)
 	before, err := maps.List(ctx, metav1.ListOptions{})
 	require.NoError(t, err)

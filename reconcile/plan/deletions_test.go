@@ -61,7 +61,7 @@ func TestAnOwnerMadeInBetweenIsNotGone(t *testing.T) {
 	_, err = c.CoreV1().Pods("default").Patch(t.Context(), "job-x", types.MergePatchType,
 		[]byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
-	report, err := fork.Settle(t.Context(), quiet)
+	report, err := fork.Settle(t.Context(), still)
 	require.NoError(t, err)
 	require.Equal(t, []string{"update Pod default/job-x"}, verbs(report))
 }

@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -59,7 +58,7 @@ func Example() {
 	}
 	written := cluster.Version()
 
-	report, err := plan.Run(ctx, cfg, upgrade, plan.RunOptions{Quiet: 100 * time.Millisecond})
+	report, err := plan.Run(ctx, cfg, upgrade, plan.RunOptions{})
 	if err != nil {
 		panic(err)
 	}
@@ -68,7 +67,7 @@ func Example() {
 	}
 	fmt.Println("\nwrites to the cluster:", cluster.Version()-written)
 	// Output:
-	// a program on a fork of http://in-memory; still world; done after 100ms of quiet; ended after 5m0s
+	// a program on a fork of http://in-memory; still world; done after 10s of quiet; ended after 5m0s
 	// 2 changes in 1 wave, 1 pod restarted or ended
 	//
 	// Wave 1
@@ -100,7 +99,7 @@ func ExampleFlag() {
 	}
 
 	flags := flag.NewFlagSet("operator", flag.ExitOnError)
-	planned := plan.Flag(flags, plan.RunOptions{Quiet: 100 * time.Millisecond})
+	planned := plan.Flag(flags, plan.RunOptions{})
 	if err := flags.Parse([]string{"-plan=text"}); err != nil {
 		panic(err)
 	}
@@ -111,7 +110,7 @@ func ExampleFlag() {
 	}
 	// Output:
 	// on a fork: true
-	// a program on a fork of http://in-memory; still world; done after 100ms of quiet; ended after 5m0s
+	// a program on a fork of http://in-memory; still world; done after 10s of quiet; ended after 5m0s
 	// 1 change in 1 wave, 0 pods restarted or ended
 	//
 	// Wave 1

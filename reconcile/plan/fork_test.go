@@ -37,8 +37,11 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
-// quiet is short: the programs of these tests wait for nothing but the garbage collector.
-const quiet = 500 * time.Millisecond
+// quiet is for programs that return, which ends the wait: none of their pauses is as long.
+const quiet = 10 * time.Second
+
+// still is for those that go on, and for forks whose clients are done: what then follows is the garbage collector's.
+const still = 2 * time.Second
 
 // world is a cluster in memory, and what a plan has asked it for.
 type world struct {
@@ -208,12 +211,40 @@ func TestAForkShowsWhatWasWritten(t *testing.T) {
 	require.EqualValues(t, 3, *list.Items[0].Spec.Replicas)
 	w.onlyRead(before)
 
-	report, err := fork.Settle(t.Context(), quiet)
+	report, err := fork.Settle(t.Context(), still)
 	require.NoError(t, err)
 	require.Equal(t, []string{"update Deployment default/web"}, verbs(report))
 	require.Equal(t, []plan.Field{{Path: "spec.replicas", Old: int64(1), New: int64(3)}}, report.Changes[0].Fields)
 	require.Equal(t, "plan.test", report.Changes[0].By)
 	require.Empty(t, report.Refused, "a conflict is nothing to tell of")
+}
+
+// TestAServiceGetsAnAddressThatIsFree has one in the cluster, and one with an address of its own.
+func TestAServiceGetsAnAddressThatIsFree(t *testing.T) {
+	w := newWorld(t, reconciletest.Options{})
+	service := func(name, ip string) *corev1.Service {
+		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		s.Spec.ClusterIP, s.Spec.Ports = ip, []corev1.ServicePort{{Port: 80}}
+		return s
+	}
+	is, err := w.clients().CoreV1().Services("default").Create(t.Context(), service("is", ""), metav1.CreateOptions{})
+	require.NoError(t, err)
+	fork, err := plan.Fork(t.Context(), w.link.Config(), plan.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, fork.Close()) }()
+	taken := map[string]bool{is.Spec.ClusterIP: true}
+	for n := range 30 {
+		ip := ""
+		if n == 0 {
+			ip = "10.96.0.20"
+		}
+		s, err := kubernetes.NewForConfigOrDie(fork.Config()).CoreV1().Services("kube-system").Create(t.Context(),
+			service(fmt.Sprint("new-", n), ip), metav1.CreateOptions{})
+		require.NoError(t, err)
+		require.False(t, taken[s.Spec.ClusterIP], s.Spec.ClusterIP)
+		taken[s.Spec.ClusterIP] = true
+	}
+	require.True(t, taken["10.96.0.20"])
 }
 
 func TestATemplateThatChangesRestartsPods(t *testing.T) {
@@ -476,7 +507,7 @@ func TestALeaseIsFreeAndNoChange(t *testing.T) {
 	require.Empty(t, report.Changes)
 }
 
-// TestACampaignIsWaitedFor has an elector that makes a Lease, and waits longer than quiet before it takes it.
+// TestACampaignIsWaitedFor has an elector that makes a Lease, and waits longer than it takes to settle before it takes it.
 func TestACampaignIsWaitedFor(t *testing.T) {
 	w := newWorld(t, reconciletest.Options{})
 	report, err := plan.Run(t.Context(), w.link.Config(), func(ctx context.Context, cfg *rest.Config) error {
@@ -490,7 +521,7 @@ func TestACampaignIsWaitedFor(t *testing.T) {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(3 * quiet):
+		case <-time.After(2 * still):
 		}
 		lease.Spec.HolderIdentity = new("planned")
 		if _, err := leases.Update(ctx, lease, metav1.UpdateOptions{}); err != nil {
@@ -500,7 +531,7 @@ func TestACampaignIsWaitedFor(t *testing.T) {
 			Name: "a"}}, metav1.CreateOptions{})
 		<-ctx.Done()
 		return err1
-	}, plan.RunOptions{Quiet: quiet})
+	}, plan.RunOptions{Quiet: still})
 	require.NoError(t, err)
 	require.Equal(t, []string{"create ConfigMap default/a"}, verbs(report))
 }
@@ -598,7 +629,7 @@ func TestAHealthyWorldCarriesOutEachKind(t *testing.T) {
 	paused.Spec.Paused = true
 	_, err = c.AppsV1().Deployments("default").Create(ctx, paused, metav1.CreateOptions{})
 	require.NoError(t, err)
-	report, err := fork.Settle(ctx, quiet)
+	report, err := fork.Settle(ctx, still)
 	require.NoError(t, err)
 	require.Len(t, report.Changes, 6, "what the world does is no change")
 
@@ -644,7 +675,7 @@ func TestAHealthyWorldReplacesPods(t *testing.T) {
 			}
 		}
 		return ctx.Err()
-	}, plan.RunOptions{Quiet: quiet, Timeout: 20 * time.Second, Options: plan.Options{World: plan.Healthy}})
+	}, plan.RunOptions{Quiet: quiet, Options: plan.Options{World: plan.Healthy}})
 	require.NoError(t, err)
 	require.True(t, report.Settled)
 	require.Equal(t, []string{"delete Pod default/web-1-0 restarts 1"}, verbs(report))
@@ -871,12 +902,17 @@ func TestAProgramThatFails(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestAProgramThatNeverSettles writes to one object until its time is over.
+// TestAProgramThatNeverSettles writes to one object until it is ended.
 func TestAProgramThatNeverSettles(t *testing.T) {
 	w := newWorld(t, reconciletest.Options{})
-	report, err := plan.Run(t.Context(), w.link.Config(), func(ctx context.Context, cfg *rest.Config) error {
+	whole, end := context.WithCancel(t.Context())
+	defer end()
+	report, err := plan.Run(whole, w.link.Config(), func(ctx context.Context, cfg *rest.Config) error {
 		maps := kubernetes.NewForConfigOrDie(cfg).CoreV1().ConfigMaps("default")
 		for n := 0; ctx.Err() == nil; n++ {
+			if n == 20 {
+				end()
+			}
 			_, err := maps.Apply(ctx, corev1ac.ConfigMap("a", "default").WithData(map[string]string{
 				"now": fmt.Sprint(n), "same": "same"}), metav1.ApplyOptions{FieldManager: "x"})
 			if err != nil && ctx.Err() == nil {
@@ -884,7 +920,7 @@ func TestAProgramThatNeverSettles(t *testing.T) {
 			}
 		}
 		return nil
-	}, plan.RunOptions{Quiet: quiet, Timeout: time.Second})
+	}, plan.RunOptions{Quiet: quiet})
 	require.NoError(t, err)
 	require.False(t, report.Settled)
 	require.Len(t, report.Changes, 1)

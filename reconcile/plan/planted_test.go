@@ -316,7 +316,11 @@ func versions(ctx context.Context, cfg *rest.Config, namespace string) (map[stri
 			return nil, err
 		}
 		for _, o := range list.Items {
-			all[o.GetKind()+" "+o.GetName()] = o.GetResourceVersion()
+			version := o.GetResourceVersion()
+			if o.GetGeneration() > 0 { // a controller may be writing its status still
+				version = fmt.Sprint(o.GetUID(), o.GetGeneration())
+			}
+			all[o.GetKind()+" "+o.GetName()] = version
 		}
 	}
 	return all, nil
@@ -346,7 +350,7 @@ func (r *trial) plan(t *testing.T, c *auditedCluster) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, fork.Close()) }()
 	require.NoError(t, r.next().run(ctx, fork.Config(), r.namespace))
-	r.report, err = fork.Settle(ctx, quiet)
+	r.report, err = fork.Settle(ctx, still)
 	require.NoError(t, err)
 	r.forked, err = state(ctx, fork.Config(), r.namespace)
 	require.NoError(t, err)
@@ -390,7 +394,7 @@ func (r *trial) judge(t *testing.T, c *auditedCluster) string {
 		} else {
 			require.Equal(t, real, r.forked)
 		}
-	}, 20*time.Second, 200*time.Millisecond)
+	}, 2*time.Minute, 200*time.Millisecond)
 	return fmt.Sprintf("%-22s pods: %d predicted, %d ended; %d objects written", r.name, now, ended, len(writes))
 }
 
@@ -473,6 +477,6 @@ func (c *auditedCluster) rolledOut(t *testing.T, namespace string) map[types.UID
 		for _, p := range pods.Items {
 			uids[p.UID] = true
 		}
-	}, time.Minute, 200*time.Millisecond)
+	}, 3*time.Minute, 200*time.Millisecond)
 	return uids
 }

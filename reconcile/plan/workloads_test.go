@@ -40,7 +40,7 @@ func (h *healthy) settle() (pods []string) {
 
 func (h *healthy) settleIn(namespace string) (pods []string) {
 	h.Helper()
-	report, err := h.fork.Settle(h.Context(), quiet)
+	report, err := h.fork.Settle(h.Context(), still)
 	require.NoError(h, err)
 	for _, a := range report.Approximate {
 		require.NotContains(h, a.Why, "could not be carried out")
@@ -115,7 +115,7 @@ func TestAHealthyWorldKeepsTheReplicaSetOfTheCluster(t *testing.T) {
 	d.Spec.Replicas = new(int32(3))
 	_, err = h.AppsV1().Deployments("default").Update(t.Context(), d, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	_, err = h.fork.Settle(t.Context(), quiet)
+	_, err = h.fork.Settle(t.Context(), still)
 	require.NoError(t, err)
 	sets, err := h.AppsV1().ReplicaSets("default").List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)

@@ -77,7 +77,7 @@ func TestAnIsolatedProgramFindsNothingButTheFork(t *testing.T) {
 	t.Setenv("SSH_AUTH_SOCK", "/tmp/agent")
 	written := server.Version()
 	var out, errOut bytes.Buffer
-	code, err := run(t.Context(), []string{"-kubeconfig", cluster, "-isolated", "-quiet", "500ms", "--", os.Args[0]},
+	code, err := run(t.Context(), []string{"-kubeconfig", cluster, "-isolated", "-quiet", "5s", "--", os.Args[0]},
 		&out, &errOut)
 	if err != nil && strings.Contains(err.Error(), "may not make namespaces") {
 		require.False(t, mayIsolate(), err)
@@ -108,7 +108,7 @@ func TestWhatAProgramWasConnectedToIsNamed(t *testing.T) {
 	for does, connected := range map[string]bool{"goes elsewhere": true, "reads": false} {
 		t.Setenv(asProgram, does)
 		var out strings.Builder
-		code, err := run(t.Context(), []string{"-kubeconfig", cluster, "-quiet", "500ms", "--", os.Args[0]}, &out, &out)
+		code, err := run(t.Context(), []string{"-kubeconfig", cluster, "-quiet", "5s", "--", os.Args[0]}, &out, &out)
 		require.Equal(t, connected, err != nil, out.String())
 		require.Equal(t, connected, code == failed)
 		require.Equal(t, connected, strings.Contains(out.String(), "\n  "+address+"\n"), out.String())
