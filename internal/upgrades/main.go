@@ -39,11 +39,11 @@ func run(ctx context.Context, args []string) error {
 	text.WriteString(header)
 	var details strings.Builder
 	var errs []error
-	for _, o := range operators {
-		named := func(arg string) bool { return arg == o.name || arg == o.name+"@"+o.old }
-		if flags.NArg() > 0 && !slices.ContainsFunc(flags.Args(), named) {
-			continue
-		}
+	chosen, err := chosenBy(flags.Args())
+	if err != nil {
+		return err
+	}
+	for _, o := range chosen {
 		if *only {
 			for _, version := range []string{o.old, o.new} {
 				if _, err := build(ctx, o, version); err != nil {
@@ -55,6 +55,7 @@ func run(ctx context.Context, args []string) error {
 		tried, err := try(ctx, o, log)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", o.name, err))
+			fmt.Fprintf(&details, "- %s@%s was not tried to its end: `%v`\n", o.name, o.old, err)
 			continue
 		}
 		text.WriteString(tried.now.row(o, o.old, tried) + tried.next.row(o, o.new, tried))
@@ -74,6 +75,25 @@ func run(ctx context.Context, args []string) error {
 		return errors.Join(append(errs, err)...)
 	}
 	return errors.Join(append(errs, os.WriteFile(*save, []byte(text.String()), 0o644))...)
+}
+
+// chosenBy returns the operators that arguments name, as NAME or NAME@VERSION; all, if there are none.
+func chosenBy(args []string) (chosen []operator, err error) {
+	if len(args) == 0 {
+		return operators, nil
+	}
+	names := func(o operator, arg string) bool { return arg == o.name || arg == o.name+"@"+o.old }
+	for _, arg := range args {
+		if !slices.ContainsFunc(operators, func(o operator) bool { return names(o, arg) }) {
+			return nil, fmt.Errorf("no operator %s", arg)
+		}
+	}
+	for _, o := range operators {
+		if slices.ContainsFunc(args, func(arg string) bool { return names(o, arg) }) {
+			chosen = append(chosen, o)
+		}
+	}
+	return chosen, nil
 }
 
 const header = `# Upgrades of operators, predicted and done
