@@ -69,8 +69,10 @@ func (r *Resource) scalable() bool {
 		return r.Scale != nil
 	}
 	switch r.builtin.new().(type) {
-	case *appsv1.Deployment, *appsv1.ReplicaSet, *appsv1.StatefulSet, *corev1.ReplicationController:
+	case *appsv1.Deployment, *appsv1.ReplicaSet, *appsv1.StatefulSet:
 		return true
+	case *corev1.ReplicationController: // in a fork nobody fills in its number
+		return registered(r) != nil
 	}
 	return false
 }
