@@ -1,6 +1,8 @@
 package reconciletest
 
 import (
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
@@ -135,6 +138,22 @@ func TestAccessThatIsReviewed(t *testing.T) {
 		require.ErrorContains(t, err, `User "system:serviceaccount:default:worker" cannot list resource "pods" in `+
 			`API group "" in the namespace "default"`)
 	})
+}
+
+func TestAccessThatIsReviewedWrongly(t *testing.T) {
+	s := NewServer(t, Options{})
+	client, err := rest.HTTPClientFor(s.Config())
+	require.NoError(t, err)
+	resp, err := client.Post(s.Config().Host+"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+		"application/json", strings.NewReader(
+			`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":"x"}`))
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusBadRequest, resp.StatusCode, "%s", body)
+	require.Contains(t, string(body),
+		`SelfSubjectAccessReview in version \"v1\" cannot be handled as a SelfSubjectAccessReview: json: `)
 }
 
 // An apply creates what does not exist, which takes the right to create as well, in a dry run, too.

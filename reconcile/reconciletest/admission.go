@@ -457,7 +457,7 @@ func (a *admission) request(to target, shown contents) (*admissionv1.AdmissionRe
 		RequestKind: new(metav1.GroupVersionKind(r.gvk())), RequestResource: new(metav1.GroupVersionResource(
 			r.GroupVersionResource)),
 		Name: a.Name, Namespace: a.Namespace, Operation: admissionv1.Operation(a.operation()), DryRun: &a.DryRun,
-		UserInfo: a.userInfo(), Object: shown.is, OldObject: shown.was,
+		UserInfo: userOf(a.call), Object: shown.is, OldObject: shown.was,
 	}
 	switch a.Verb {
 	case "create":
@@ -473,17 +473,19 @@ func (a *admission) request(to target, shown contents) (*admissionv1.AdmissionRe
 	return request, err
 }
 
-func (a *admission) userInfo() authenticationv1.UserInfo {
+// userOf returns who makes a call.
+func userOf(c *call) authenticationv1.UserInfo {
+	name := ""
 	switch {
-	case a.link == nil:
-		user := ServiceAccount("kube-system", a.controller)
-		return authenticationv1.UserInfo{Username: user, Groups: append(groupsOf(user)[1:], groupsOf(user)[0])}
-	case a.link.user == "":
+	case c.link == nil:
+		name = ServiceAccount("kube-system", c.controller)
+	case c.link.user == "":
 		return authenticationv1.UserInfo{Username: "system:admin", Groups: []string{"system:masters",
 			"system:authenticated"}}
+	default:
+		name = c.link.user
 	}
-	groups := groupsOf(a.link.user)
-	return authenticationv1.UserInfo{Username: a.link.user, Groups: append(groups[1:], groups[0])}
+	return authenticationv1.UserInfo{Username: name, Groups: groupsOf(name)}
 }
 
 // operationOptions returns the options of the request, as those of the operation: a patch that changes an object has

@@ -1,6 +1,7 @@
 package reconciletest
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -111,13 +112,12 @@ func ServiceAccount(namespace, name string) string {
 	return "system:serviceaccount:" + namespace + ":" + name
 }
 
-// groupsOf returns the groups that a user belongs to by being who he is.
-func groupsOf(user string) []string {
-	groups := []string{"system:authenticated"}
+// groupsOf returns the groups that a user belongs to by being who he is, in the order of a real server.
+func groupsOf(user string) (groups []string) {
 	if parts := strings.Split(user, ":"); len(parts) == 4 && strings.HasPrefix(user, "system:serviceaccount:") {
 		groups = append(groups, "system:serviceaccounts", "system:serviceaccounts:"+parts[2])
 	}
-	return groups
+	return append(groups, "system:authenticated")
 }
 
 // allows reports whether a user may do what a rule of one verb, group and resource says, in a namespace.
@@ -233,6 +233,9 @@ func (s *Server) reviewAccess(l *Link, req *http.Request) (*http.Response, error
 	r := &Resource{GroupVersionResource: accessReviews, Kind: "SelfSubjectAccessReview",
 		builtin: &rules{new: func() object { return &authorizationv1.SelfSubjectAccessReview{} }}}
 	o, _, err := s.read(r, media, body)
+	if misfit, ok := errors.AsType[*misfitError](err); ok {
+		return nil, r.cannotHandle(misfit.error)
+	}
 	if err != nil {
 		return nil, err
 	}
