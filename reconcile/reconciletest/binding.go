@@ -93,9 +93,11 @@ func (c *call) bound(live *corev1.Pod, binding *corev1.Binding) (*corev1.Pod, er
 		return nil, refuse("pod %s is being deleted, cannot be assigned to a host", live.Name)
 	case live.Spec.NodeName != "":
 		return nil, refuse("pod %v is already assigned to node %q", live.Name, live.Spec.NodeName)
+	case len(live.Spec.SchedulingGates) > 0:
+		return nil, refuse("pod %v has non-empty .spec.schedulingGates", live.Name)
 	}
 	pod := live.DeepCopy()
-	pod.Spec.NodeName = binding.Target.Name
+	pod.Spec.NodeName, pod.Status.NominatedNodeName = binding.Target.Name, ""
 	scheduled := corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue,
 		LastTransitionTime: metav1.NewTime(now())}
 	for i, condition := range pod.Status.Conditions {
