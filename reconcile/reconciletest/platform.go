@@ -295,20 +295,29 @@ func validateSubject(s rbacv1.Subject, at *field.Path) (errs field.ErrorList) {
 	return errs
 }
 
-// mayBind lets only those write a RoleBinding who have the verb bind on its role. A real server lets those, too, who
+// mayBind lets only those write a binding of a role who have the verb bind on it. A real server lets those, too, who
 // have all the rights of the role themselves, which is not modelled. live is nil for a creation.
 func mayBind(c *call, o, live object) error {
-	if c.resource.GroupVersionResource != roleBindings || c.link == nil || collected(o, live) {
+	var ref rbacv1.RoleRef
+	switch o := o.(type) {
+	case *rbacv1.RoleBinding:
+		ref = o.RoleRef
+	case *rbacv1.ClusterRoleBinding:
+		ref = o.RoleRef
+	default:
 		return nil
 	}
-	ref := o.(*rbacv1.RoleBinding).RoleRef
+	if c.link == nil || collected(o, live) {
+		return nil
+	}
 	r := Request{Verb: "bind", Namespace: c.Namespace, Name: ref.Name}
 	r.Resource = rbacv1.SchemeGroupVersion.WithResource("clusterroles")
 	if ref.Kind == "Role" {
 		r.Resource.Resource = "roles"
 	}
 	if err := c.link.authorize(r, ""); err != nil {
-		return notModelled("a RoleBinding by a user who has not the verb bind on %s %s", r.Resource.Resource, ref.Name)
+		return notModelled("a %s by a user who has not the verb bind on %s %s", c.resource.Kind, r.Resource.Resource,
+			ref.Name)
 	}
 	return nil
 }
