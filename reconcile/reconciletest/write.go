@@ -278,7 +278,9 @@ func (s *Server) change(c *call, create bool, change func(live object) (object, 
 	}
 	parent := *c
 	parent.resource = c.parent
-	return s.modify(&parent, false, s.throughScale(c, change))
+	o, created, err := s.modify(&parent, false, s.throughScale(c, change))
+	c.warnings = parent.warnings
+	return o, created, err
 }
 
 // modify replaces an object by what change makes of it, or creates it if there is none and create is set. A change that
