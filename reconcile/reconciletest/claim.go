@@ -12,13 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// claimProtection is the finalizer that keeps a PersistentVolumeClaim for as long as a pod uses it. An admission plugin
-// sets it; see collector.release.
-const claimProtection = "kubernetes.io/pvc-protection"
-
-// volumeProtection keeps a PersistentVolume, of package reconciletest/builtin, for as long as a claim is bound to it.
-const volumeProtection = "kubernetes.io/pv-protection"
-
 func claimRules() *rules {
 	return &rules{
 		new: func() object { return &corev1.PersistentVolumeClaim{} }, returnDeleted: true,
@@ -37,12 +30,7 @@ func claimRules() *rules {
 				defaultResources(list)
 			}
 		},
-		onCreate: func(o object) {
-			c := o.(*corev1.PersistentVolumeClaim)
-			if !slices.Contains(c.Finalizers, claimProtection) {
-				c.Finalizers = append(c.Finalizers, claimProtection)
-			}
-		},
+		onCreate: func(o object) { protect(corev1.Resource("persistentvolumeclaims"), o) },
 		validate: func(o, old object) field.ErrorList {
 			c := o.(*corev1.PersistentVolumeClaim)
 			errs := validateClaim(c)
@@ -170,13 +158,6 @@ func validateClaimUpdate(c, old *corev1.PersistentVolumeClaim) (errs field.Error
 		)
 	}
 	return append(errs, immutable(value{"volumeMode", old.Spec.VolumeMode, c.Spec.VolumeMode})...)
-}
-
-// uses reports whether a pod that has been given a node has a volume of a claim.
-func uses(pod *corev1.Pod, claim string) bool {
-	return pod.Spec.NodeName != "" && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
-		return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim
-	})
 }
 
 // claimFields are the fields of a PersistentVolumeClaim.

@@ -37,8 +37,6 @@ type collector struct {
 const (
 	garbageCollector = "generic-garbage-collector"
 	namespaceKeeper  = "namespace-controller"
-	claimProtector   = "pvc-protection-controller"
-	volumeProtector  = "pv-protection-controller"
 )
 
 // longestPause is the longest that the collector waits before it tries again what was refused. It is less than
@@ -134,17 +132,8 @@ func (c *collector) collectAll() {
 			c.orphan(i, dependents[i.GetUID()])
 		case i.deleting() && i.has(metav1.FinalizerDeleteDependents):
 			c.finishForeground(i, dependents[i.GetUID()])
-		case i.deleting() && i.has(claimProtection):
-			if !slices.ContainsFunc(items, func(other item) bool {
-				pod, ok := other.object.(*corev1.Pod)
-				return ok && pod.Namespace == i.GetNamespace() && uses(pod, i.GetName())
-			}) {
-				c.release(i, claimProtection, claimProtector)
-			}
-		case i.deleting() && i.has(volumeProtection):
-			if v, ok := i.object.(*corev1.PersistentVolume); ok && v.Status.Phase != corev1.VolumeBound {
-				c.release(i, volumeProtection, volumeProtector)
-			}
+		case i.deleting() && i.protected():
+			c.unprotect(i, items)
 		case !i.deleting() && len(i.GetOwnerReferences()) > 0:
 			c.collect(i, len(dependents[i.GetUID()]) > 0)
 		}

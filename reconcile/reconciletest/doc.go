@@ -254,8 +254,9 @@
 //	custom resources   manifest.go, crd.go with definition.go, kinds.go, schema.go, rules.go; versions.go with
 //	                   conversion.go
 //	webhooks           webhookkinds.go, admission.go, webhook.go with host.go
-//	around requests    rbac.go: rights; collector.go: garbage collection; discovery.go with openapi.go;
-//	                   aggregated.go: groups that handlers serve; fork.go with forkadmit.go: the cluster below
+//	around requests    rbac.go: rights; collector.go: garbage collection, with protection.go: what is in use;
+//	                   discovery.go with openapi.go; aggregated.go: groups that handlers serve;
+//	                   fork.go with forkadmit.go: the cluster below
 //	Check              check.go with pairs.go, scenario.go with step.go and off.go; run.go with steps.go, process.go
 //	                   and gate.go;
 //	                   disturbance.go, judge.go with manners.go, rights.go, leaks.go, snapshot.go and variance.go;

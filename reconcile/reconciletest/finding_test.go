@@ -13,7 +13,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
@@ -211,6 +214,49 @@ func TestCheckLooksForWhatIsStillTerminating(t *testing.T) {
 	s.Server.Roles, s.User, s.Settled = nil, "", nil
 	s.Replay = "v1 seed=0 steps=2: "
 	require.Empty(t, reconciletest.Search(t, s), "another one's finalizer")
+}
+
+// bare is the registry of a kind that nothing is done to.
+type bare struct{}
+
+func (bare) Default(runtime.Object)           {}
+func (bare) Fields(runtime.Object) fields.Set { return nil }
+
+func (bare) Create(_ reconciletest.Attempt, o runtime.Object) (runtime.Object, error) { return o, nil }
+
+func (bare) Update(_ reconciletest.Attempt, o, _ runtime.Object) (runtime.Object, bool, error) {
+	return o, false, nil
+}
+
+// TestWhatTheServerProtectsIsNotTheProgramsBusiness: it makes a volume, to which a claim is bound still when the user
+// deletes it.
+func TestWhatTheServerProtectsIsNotTheProgramsBusiness(t *testing.T) {
+	gvr := corev1.SchemeGroupVersion.WithResource("persistentvolumes")
+	s := greets(plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+		_, err := c.core.CoreV1().PersistentVolumes().Create(ctx, &corev1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: "v"},
+			Status:     corev1.PersistentVolumeStatus{Phase: corev1.VolumeBound}}, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		return err
+	}))
+	s.Server.Kinds = []reconciletest.Kind{{Registry: bare{},
+		Resource: reconciletest.Resource{GroupVersionResource: gvr, Kind: "PersistentVolume", ClusterScoped: true},
+		Discovery: []metav1.APIResource{{Name: gvr.Resource, Kind: "PersistentVolume",
+			Verbs: metav1.Verbs{"create", "delete", "get"}}},
+		ResetFields: map[string]map[fieldpath.APIVersion]fieldpath.Filter{"": nil}}}
+	s.Server.Roles, s.User = nil, ""
+	s.Settled = func(s *reconciletest.Server) error {
+		v, ok := reconciletest.Get[*corev1.PersistentVolume](s, "persistentvolumes", "", "v")
+		if !ok || !slices.Contains(v.Finalizers, "kubernetes.io/pv-protection") {
+			return errors.New("the volume is not protected")
+		}
+		return nil
+	}
+	s.Steps = append(s.Steps[:1], reconciletest.Delete("persistentvolumes", "", "v"))
+	s.Replay = "v1 seed=0 steps=2: "
+	require.Empty(t, reconciletest.Search(t, s))
 }
 
 // TestCheckLooksForWhatIsRefusedAgainAndAgain in the end. Until a user mends what was wrong it is no mistake.

@@ -49,8 +49,9 @@ type Registry interface {
 	Default(o runtime.Object)
 	// Create returns a new object as it is to be stored, or the error to answer with.
 	Create(w Attempt, o runtime.Object) (runtime.Object, error)
-	// Update returns what o makes of the object live; nil: it is gone.
-	Update(w Attempt, o, live runtime.Object) (runtime.Object, error)
+	// Update returns what o makes of the object live. gone: nothing keeps it any more, and it is deleted; it is then
+	// the last that is seen of it.
+	Update(w Attempt, o, live runtime.Object) (is runtime.Object, gone bool, err error)
 	// Fields are those that field selectors may name.
 	Fields(o runtime.Object) fields.Set
 }
@@ -59,8 +60,9 @@ type Registry interface {
 type Attempt struct {
 	context.Context
 	Request
-	// User makes the request. Empty: an administrator.
-	User string
+	// User, with the groups, makes the request.
+	User   string
+	Groups []string
 	// Warn adds a warning to the answer.
 	Warn func(text string)
 	// Admit asks validating webhooks about the object as it is to be, once it is valid. live is nil for a creation.
@@ -85,6 +87,9 @@ func (k Kind) resource() Resource {
 		fields:         func(o object) fields.Set { return k.Registry.Fields(o) },
 		createOnUpdate: k.CreateOnUpdate, returnDeleted: k.ReturnDeleted, orphans: k.Orphans,
 		ownsNothing: k.OwnsNothing,
+	}
+	if gvr := k.GroupVersionResource; gvr == mutatingConfigurations || gvr == validatingConfigurations {
+		r.builtin.beyond = hooksBeyond // it is this server that asks the webhooks
 	}
 	if k.Grace != nil {
 		r.builtin.grace = func(o object, options *metav1.DeleteOptions) { k.Grace(o, options) }
@@ -130,13 +135,11 @@ func (k *Kind) updates(subresource, verb string) bool {
 
 // attemptOf is a call as a registry is told of it.
 func attemptOf(s *Server, c *call) Attempt {
-	w := Attempt{Context: c.ctx, Request: c.Request,
+	user := userOf(c)
+	w := Attempt{Context: c.ctx, Request: c.Request, User: user.Username, Groups: user.Groups,
 		Warn: func(text string) { c.warnings = append(c.warnings, text) }}
 	if c.ctx == nil { // such as of the garbage collector
 		w.Context = context.Background()
-	}
-	if c.link != nil {
-		w.User = c.link.user
 	}
 	w.Admit = func(o, live runtime.Object) error {
 		if live == nil {
@@ -149,6 +152,7 @@ func attemptOf(s *Server, c *call) Attempt {
 
 // register puts a new object into the store as the registry of its kind has it. It has its name and UID.
 func (k *Kind) register(s *Server, c *call, o object) error {
+	protect(c.resource.GroupResource(), o)
 	made, err := k.Registry.Create(attemptOf(s, c), o)
 	if err != nil {
 		return err
@@ -163,17 +167,17 @@ func (k *Kind) register(s *Server, c *call, o object) error {
 
 // update puts what the registry of a kind makes of an update in place of live.
 func (k *Kind) update(s *Server, c *call, live, o object) (object, error) {
-	made, err := k.Registry.Update(attemptOf(s, c), o, live)
-	switch {
-	case err != nil:
+	made, gone, err := k.Registry.Update(attemptOf(s, c), o, live)
+	if err != nil {
 		return nil, err
-	case made == nil && c.DryRun:
-		return o, nil
-	case made == nil:
-		_, err := c.remove(s, live)
-		return o, err
 	}
 	is := made.(object)
+	if gone {
+		if !c.DryRun {
+			_, err = c.remove(s, live)
+		}
+		return is, err
+	}
 	lent, err := k.settle(c, is, live)
 	if err != nil {
 		return nil, err

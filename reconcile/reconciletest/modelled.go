@@ -23,9 +23,24 @@ type modelled map[string]func(value any) bool
 
 // refuse returns an error if the object sets what is not modelled.
 func (r *Resource) refuse(o object) error {
-	if r.custom() || registered(r) != nil {
+	if r.custom() {
 		return nil
 	}
+	if registered(r) == nil {
+		if err := refuseFields(r.GroupVersionResource.Resource, o); err != nil {
+			return err
+		}
+	}
+	if r.builtin.beyond != nil {
+		if what := r.builtin.beyond(o); what != "" {
+			return notModelled("%s of %s", what, r.GroupVersionResource.Resource)
+		}
+	}
+	return nil
+}
+
+// refuseFields returns an error if an object of a kind sets a field, or has a name, that is not modelled.
+func refuseFields(kind string, o object) error {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 	if err != nil {
 		return err
@@ -33,20 +48,15 @@ func (r *Resource) refuse(o object) error {
 	for _, shared := range []string{"apiVersion", "kind", "metadata"} {
 		delete(content, shared)
 	}
-	if what := modelledFields[r.GroupVersionResource.Resource].beyond("", content); what != "" {
-		return notModelled("%s of %s", what, r.GroupVersionResource.Resource)
+	if what := modelledFields[kind].beyond("", content); what != "" {
+		return notModelled("%s of %s", what, kind)
 	}
 	name := o.GetName()
 	if prefix := o.GetGenerateName(); name == "" && prefix != "" {
 		name = prefix + "x"
 	}
-	if check, ok := modelledNames[r.GroupVersionResource.Resource]; ok && !check(name) {
-		return notModelled("the name %q of %s", o.GetName(), r.GroupVersionResource.Resource)
-	}
-	if r.builtin.beyond != nil {
-		if what := r.builtin.beyond(o); what != "" {
-			return notModelled("%s of %s", what, r.GroupVersionResource.Resource)
-		}
+	if check, ok := modelledNames[kind]; ok && !check(name) {
+		return notModelled("the name %q of %s", o.GetName(), kind)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package reconciletest
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 
@@ -94,10 +95,10 @@ type rules struct {
 	validate func(o, old object) field.ErrorList
 	// admit refuses an update that is valid but not allowed.
 	admit func(o, old object) error
-	// beyond names what is not modelled of an object, if modelled.go cannot say so; empty: there is nothing.
+	// beyond names what is not modelled of an object, if modelled.go cannot say so; empty: there is nothing. It is asked
+	// about objects of a registry, too.
 	beyond func(o object) string
-	// orphans: a deletion that names no policy leaves the dependents alone, and brings a warning. ownsNothing: policies
-	// mean nothing.
+	// orphans: a deletion that names no policy leaves the dependents alone. ownsNothing: policies mean nothing.
 	orphans, ownsNothing bool
 	// lend fills in what everybody sees of an object that is stored without it, since a real server defaults it
 	// whenever it reads, and reports whether it has.
@@ -194,7 +195,7 @@ func (r *Resource) validate(o, old object) field.ErrorList {
 func (r *Resource) selectable(o object) fields.Set {
 	set := fields.Set{}
 	if !r.custom() && r.builtin.fields != nil {
-		set = r.builtin.fields(o)
+		maps.Copy(set, r.builtin.fields(o)) // which may be nil
 	}
 	for _, path := range r.selectableFields {
 		set[path] = ""

@@ -438,7 +438,7 @@ func (r *run) observe(g *gate, hit disturbance) {
 		}
 		for _, f := range slices.Concat(finalizersOf(e.old), finalizersOf(e.object)) {
 			moved := !slices.Contains(finalizersOf(e.old), f) || !slices.Contains(finalizersOf(e.object), f)
-			if moved && f != claimProtection { // which the server puts on and takes off
+			if moved && !isProtection(f) {
 				r.finalizers[f] = true
 			}
 		}

@@ -48,18 +48,21 @@ func configurationRules(new func() object, complete func(o object)) *rules {
 		new: new, conditionalUpdate: true, generation: true, defaults: complete,
 		changed:  func(o, old object) bool { return !reflect.DeepEqual(hooksOf(o), hooksOf(old)) },
 		validate: func(o, _ object) field.ErrorList { return validateHooks(o) },
-		beyond: func(o object) string {
-			for _, h := range hooksOf(o) {
-				switch {
-				case len(h.MatchConditions) > 0:
-					return "matchConditions of a webhook (rules in CEL)"
-				case firstReviewVersion(h.AdmissionReviewVersions) == "v1beta1":
-					return "an AdmissionReview of v1beta1"
-				}
-			}
-			return ""
-		},
+		beyond:   hooksBeyond,
 	}
+}
+
+// hooksBeyond names what the server could not do for a webhook of a configuration; empty: there is no such thing.
+func hooksBeyond(o object) string {
+	for _, h := range hooksOf(o) {
+		switch {
+		case len(h.MatchConditions) > 0:
+			return "matchConditions of a webhook (rules in CEL)"
+		case firstReviewVersion(h.AdmissionReviewVersions) == "v1beta1":
+			return "an AdmissionReview of v1beta1"
+		}
+	}
+	return ""
 }
 
 func mutatingRules() *rules {

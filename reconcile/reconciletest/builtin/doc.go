@@ -39,12 +39,19 @@
 //     SubjectAccessReview.
 //   - Of pods the subresources eviction, log, exec, attach, portforward and proxy: discovery names them, as on a real
 //     server, and a request for one is refused with 501.
-//   - Admission, but for the finalizers that protect volumes and claims: a pod gets no service account, tolerations or
-//     priority, a claim no default StorageClass, and nothing counts against a ResourceQuota. A claim that a pod uses is
-//     protected, as is a PersistentVolume with the phase Bound; a VolumeAttributesClass keeps its finalizer, since
-//     nothing takes it off. Admission policies are stored and checked, and have no effect.
-//   - A user who has not all rights: a Role or a binding is not checked for escalation. [reconciletest.Options.Roles]
-//     says who may do what.
+//   - Admission, but for the finalizers that protect what is in use (a claim by a pod, a PersistentVolume by its phase
+//     Bound, a VolumeAttributesClass by claims and volumes): a pod gets no service account, tolerations or priority,
+//     and a claim no default StorageClass. A pod in a namespace with a ResourceQuota or a LimitRange is refused with
+//     501, since it would be counted or given requests. Admission policies are stored and checked, and have no effect.
+//   - Of webhooks matchConditions and the AdmissionReview of v1beta1, if that is their first version: the server in
+//     memory asks them, and refuses such a configuration with 501.
+//   - Users who have not all rights, beyond [reconciletest.Options.Roles], which say who may do what: a Role is not
+//     checked for escalation, and a binding by a user who has not the verb bind on its role is refused with 501.
+//   - What a real server makes when it starts, such as the ClusterRoles cluster-admin and view, the PriorityClasses
+//     of the system, FlowSchemas and the ServiceCIDR kubernetes.
+//   - An order of what is invalid: Kubernetes walks through some fields, such as labels and quantities, in the order
+//     of a Go map, so that of an object with several such mistakes the causes and the message differ from run to run,
+//     here as on a real server.
 //   - A fork: Options.Base cannot be combined with Kinds.
 //
 // # Why registries, and why no server
@@ -54,13 +61,29 @@
 // approval and the resizing of an object have stores of their own that are not exported, and some, such as those of
 // Roles, stand in front of another one. So a storage is asked to create or update as the handlers of the real server
 // ask it, and the etcd that it writes to is one transaction with one object: see transaction. It has no goroutine, no
-// clock and no state, so that virtual time and the promise of the same run for the same seed hold, and all servers of a
+// clock and no objects of its own, so that virtual time and the promise of the same run for the same seed hold, and all servers of a
 // process share the kinds. The handlers would have brought watches of their own, with goroutines and buffers, and
 // faults could not be injected as exactly as in package reconciletest.
 //
 // Which kinds there are, their names, verbs and subresources is asked of the storage providers of the real server; only
 // those of the core group are named here, since the provider of that starts allocators. The tests hold a conversation
 // about each kind with this server and a real one, and compare all answers, and discovery.
+//
+// # What the import does
+//
+// The packages of Kubernetes change the process that they are linked into, that of the program under test:
+//
+//   - They register defaults, conversions and field labels with the schemes' builders of k8s.io/api. A scheme that a
+//     program makes itself afterwards, such as by appsv1.AddToScheme, has them, and without the import has not; those
+//     of client-go (kubernetes/scheme) are made before, and stay what they are.
+//   - They put their own feature gates in the place of client-go's, so that the variables KUBE_FEATURE_* would have no
+//     effect. This package puts client-go's back.
+//   - They add their gates and metrics to those of k8s.io/component-base that all of a process share.
+//
+// The tests compile Kubernetes and its libraries at 1.37.1, the version of the real server that they compare with. Who
+// gets this module has the libraries of 0.37.2 beside it, as its go.mod requires: their Go code differs from that in
+// four files of k8s.io/apiserver about serving HTTP, which are linked and not used here. No test compiles that, nor newer
+// versions of other modules.
 //
 // # What it costs
 //
@@ -69,5 +92,6 @@
 // (BenchmarkNewServer); to create, update and delete a ReplicaSet takes 1.5 times as long as with its model
 // (BenchmarkWrites), since each write converts the object to the internal version and back. 1,640 packages are linked.
 // To compile those of them that the build cache did not have after a build of the control plane took 130 s of processor
-// time; nothing of the light server's own cost changes.
+// time, when pods, claims and the other kinds of the core group were not among them. A binary that does not import this
+// package has none of that.
 package builtin

@@ -121,7 +121,7 @@ require (
 )
 
 // Not for users, who get what is required above: the versions of the control plane that the tests compare with, so that
-// the build cache has the packages of both once.
+// the build cache has the packages of both once. See doc.go.
 replace (
 	github.com/prometheus/client_golang => github.com/prometheus/client_golang v1.24.0
 	github.com/prometheus/client_model => github.com/prometheus/client_model v0.6.2

@@ -1,20 +1,35 @@
 package builtin
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientfeatures "k8s.io/client-go/features"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	internalcore "k8s.io/kubernetes/pkg/apis/core"
+	"sigs.k8s.io/yaml"
 
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
@@ -28,12 +43,18 @@ func ingress(name string) *networkingv1.Ingress {
 	}
 }
 
-// TestTheSameSeedGivesTheSame runs two servers, each in a bubble of its own, of which the first one has made the kinds.
+// TestTheSameSeedGivesTheSame runs two servers, each in a bubble of its own, with kinds that the first one has made.
 func TestTheSameSeedGivesTheSame(t *testing.T) {
 	var made []*networkingv1.Ingress
-	for range 2 {
+	var kinds []reconciletest.Kind
+	for n := range 2 {
 		synctest.Test(t, func(t *testing.T) {
-			server := reconciletest.NewServer(t, reconciletest.Options{Kinds: Kinds(), Seed: 7})
+			var err error
+			if n == 0 {
+				kinds, err = makeKinds()
+				require.NoError(t, err)
+			}
+			server := reconciletest.NewServer(t, reconciletest.Options{Kinds: kinds, Seed: 7})
 			ingresses := kubernetes.NewForConfigOrDie(server.Config()).NetworkingV1().Ingresses("default")
 			w, err := ingresses.Watch(t.Context(), metav1.ListOptions{})
 			require.NoError(t, err)
@@ -148,11 +169,15 @@ func TestAVolumeGoesWhenNothingIsBoundToIt(t *testing.T) {
 // TestScales: the light server's Scale reads and writes the objects of registries.
 func TestScales(t *testing.T) {
 	server := reconciletest.NewServer(t, reconciletest.Options{Kinds: Kinds()})
-	controllers := kubernetes.NewForConfigOrDie(server.Config()).CoreV1().ReplicationControllers("default")
+	var warned warnings
+	config := server.Config()
+	config.WarningHandler = &warned
+	controllers := kubernetes.NewForConfigOrDie(config).CoreV1().ReplicationControllers("default")
 	_, err := controllers.Create(t.Context(), &corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Name: "c"},
 		Spec: corev1.ReplicationControllerSpec{Template: &corev1.PodTemplateSpec{
 			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}},
-			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "c"}}}}}},
+			Spec: corev1.PodSpec{NodeSelector: map[string]string{"beta.kubernetes.io/arch": "amd64"},
+				Containers: []corev1.Container{{Name: "c", Image: "c"}}}}}},
 		metav1.CreateOptions{})
 	require.NoError(t, err)
 	scale, err := controllers.GetScale(t.Context(), "c", metav1.GetOptions{})
@@ -160,21 +185,27 @@ func TestScales(t *testing.T) {
 	require.EqualValues(t, 1, scale.Spec.Replicas)
 	require.Equal(t, "a=b", scale.Status.Selector)
 	scale.Spec.Replicas = 3
+	warned = nil
 	_, err = controllers.UpdateScale(t.Context(), "c", scale, metav1.UpdateOptions{})
 	require.NoError(t, err)
+	require.Len(t, warned, 1, "of the object's registry")
+	require.Contains(t, warned[0], "spec.template.spec.nodeSelector[beta.kubernetes.io/arch]: deprecated")
 	o, err := controllers.Get(t.Context(), "c", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.EqualValues(t, 3, *o.Spec.Replicas)
 	require.EqualValues(t, 2, o.Generation)
 }
 
+// warnings are those that a client was given.
+type warnings []string
+
+func (w *warnings) HandleWarningHeader(_ int, _, text string) { *w = append(*w, text) }
+
 func TestWhatIsLeftOutIsRefused(t *testing.T) {
 	server := reconciletest.NewServer(t, reconciletest.Options{Kinds: Kinds()})
 	pods := kubernetes.NewForConfigOrDie(server.Config()).CoreV1().Pods("default")
 	_, err := pods.GetLogs("p", &corev1.PodLogOptions{}).Do(t.Context()).Raw()
-	var status apierrors.APIStatus
-	require.ErrorAs(t, err, &status)
-	require.EqualValues(t, http.StatusNotImplemented, status.Status().Code)
+	requireNotModelled(t, err)
 }
 
 // TestTheLightServerNamesTheModule, if it is asked for a kind that the module has.
@@ -235,4 +266,256 @@ func BenchmarkWrites(b *testing.B) {
 			}
 		})
 	}
+}
+
+// kindNamed returns one of the kinds, by its resource.
+func kindNamed(t *testing.T, resource string) reconciletest.Kind {
+	for _, k := range Kinds() {
+		if k.GroupVersionResource.Resource == resource {
+			return k
+		}
+	}
+	t.Fatalf("there is no kind with the resource %s", resource)
+	return reconciletest.Kind{}
+}
+
+func requireNotModelled(t *testing.T, err error) {
+	t.Helper()
+	var status apierrors.APIStatus
+	require.ErrorAs(t, err, &status)
+	require.EqualValues(t, http.StatusNotImplemented, status.Status().Code, "%v", err)
+}
+
+// TestWebhooksThatCannotBeAskedAreRefused: the light server asks them, and has no rules in CEL.
+func TestWebhooksThatCannotBeAskedAreRefused(t *testing.T) {
+	server := reconciletest.NewServer(t, reconciletest.Options{Kinds: Kinds()})
+	hooks := kubernetes.NewForConfigOrDie(server.Config()).AdmissionregistrationV1()
+	hook := admissionregistrationv1.ValidatingWebhook{Name: "a.example.com", AdmissionReviewVersions: []string{"v1"},
+		SideEffects:  new(admissionregistrationv1.SideEffectClassNone),
+		ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: new("https://example.com/x")}}
+	create := func(change func(h *admissionregistrationv1.ValidatingWebhook)) error {
+		changed := hook.DeepCopy()
+		change(changed)
+		_, err := hooks.ValidatingWebhookConfigurations().Create(t.Context(),
+			&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{GenerateName: "a-"},
+				Webhooks: []admissionregistrationv1.ValidatingWebhook{*changed}}, metav1.CreateOptions{})
+		return err
+	}
+	require.NoError(t, create(func(*admissionregistrationv1.ValidatingWebhook) {}))
+	requireNotModelled(t, create(func(h *admissionregistrationv1.ValidatingWebhook) {
+		h.AdmissionReviewVersions = []string{"v1beta1", "v1"}
+	}))
+	requireNotModelled(t, create(func(h *admissionregistrationv1.ValidatingWebhook) {
+		h.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "c", Expression: "false"}}
+	}))
+}
+
+// TestAClassGoesWhenNothingUsesIt: see TestAVolumeGoesWhenNothingIsBoundToIt.
+func TestAClassGoesWhenNothingUsesIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clients := kubernetes.NewForConfigOrDie(reconciletest.NewServer(t,
+			reconciletest.Options{Kinds: Kinds()}).Config())
+		classes, claims := clients.StorageV1().VolumeAttributesClasses(), clients.CoreV1().PersistentVolumeClaims("default")
+		_, err := classes.Create(t.Context(), &storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "v"},
+			DriverName: "d.example.com", Parameters: map[string]string{"a": "b"}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		c := claim("c")
+		c.Spec.VolumeAttributesClassName = new("v")
+		_, err = claims.Create(t.Context(), c, metav1.CreateOptions{})
+		require.NoError(t, err)
+		require.NoError(t, classes.Delete(t.Context(), "v", metav1.DeleteOptions{}))
+		time.Sleep(time.Minute)
+		_, err = classes.Get(t.Context(), "v", metav1.GetOptions{})
+		require.NoError(t, err, "a claim has it")
+		require.NoError(t, claims.Delete(t.Context(), "c", metav1.DeleteOptions{}))
+		time.Sleep(time.Minute)
+		_, err = classes.Get(t.Context(), "v", metav1.GetOptions{})
+		require.True(t, apierrors.IsNotFound(err), "%v", err)
+	})
+}
+
+func claim(name string) *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{
+				corev1.ResourceStorage: resource.MustParse("1Gi")}}}}
+}
+
+// TestTheClaimOfAnEphemeralVolumeIsKept for as long as its pod is there.
+func TestTheClaimOfAnEphemeralVolumeIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core := kubernetes.NewForConfigOrDie(reconciletest.NewServer(t,
+			reconciletest.Options{Kinds: Kinds()}).Config()).CoreV1()
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: corev1.PodSpec{NodeName: "n",
+			Containers: []corev1.Container{{Name: "c", Image: "c"}},
+			Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+				Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{
+					Spec: claim("").Spec}}}}}}}
+		pod, err := core.Pods("default").Create(t.Context(), pod, metav1.CreateOptions{})
+		require.NoError(t, err)
+		claims := core.PersistentVolumeClaims("default")
+		its, others := claim("p-v"), claim("q-v")
+		its.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pod,
+			corev1.SchemeGroupVersion.WithKind("Pod"))}
+		for _, c := range []*corev1.PersistentVolumeClaim{its, others} {
+			_, err := claims.Create(t.Context(), c, metav1.CreateOptions{})
+			require.NoError(t, err)
+			require.NoError(t, claims.Delete(t.Context(), c.Name, metav1.DeleteOptions{}))
+		}
+		time.Sleep(time.Minute)
+		_, err = claims.Get(t.Context(), "p-v", metav1.GetOptions{})
+		require.NoError(t, err, "the pod uses it")
+		_, err = claims.Get(t.Context(), "q-v", metav1.GetOptions{})
+		require.True(t, apierrors.IsNotFound(err), "%v", err)
+		require.NoError(t, core.Pods("default").Delete(t.Context(), "p", *metav1.NewDeleteOptions(0)))
+		time.Sleep(time.Minute)
+		_, err = claims.Get(t.Context(), "p-v", metav1.GetOptions{})
+		require.True(t, apierrors.IsNotFound(err), "%v", err)
+	})
+}
+
+// TestAPodThatIsHeldBackIsNotBound, and one that is bound is nominated no more.
+func TestAPodThatIsHeldBackIsNotBound(t *testing.T) {
+	pods := kubernetes.NewForConfigOrDie(reconciletest.NewServer(t,
+		reconciletest.Options{Kinds: Kinds()}).Config()).CoreV1().Pods("default")
+	pod, err := pods.Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: corev1.PodSpec{
+		Containers:      []corev1.Container{{Name: "c", Image: "c"}},
+		SchedulingGates: []corev1.PodSchedulingGate{{Name: "example.com/g"}}}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Target: corev1.ObjectReference{Name: "n"}}
+	err = pods.Bind(t.Context(), binding, metav1.CreateOptions{})
+	require.True(t, apierrors.IsConflict(err), "%v", err)
+	require.ErrorContains(t, err, "pod p has non-empty .spec.schedulingGates")
+
+	pod.Spec.SchedulingGates = nil
+	pod, err = pods.Update(t.Context(), pod, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	pod.Status.NominatedNodeName = "m"
+	pod, err = pods.UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "m", pod.Status.NominatedNodeName)
+	require.NoError(t, pods.Bind(t.Context(), binding, metav1.CreateOptions{}))
+	pod, err = pods.Get(t.Context(), "p", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "n", pod.Spec.NodeName)
+	require.Empty(t, pod.Status.NominatedNodeName)
+}
+
+// TestWhoAsksForACertificate is written into the request for it, with his groups.
+func TestWhoAsksForACertificate(t *testing.T) {
+	var all map[string]conversation
+	require.NoError(t, yaml.UnmarshalStrict(conversations, &all))
+	k := kindNamed(t, "certificatesigningrequests")
+	config := reconciletest.NewServer(t, reconciletest.Options{Kinds: Kinds()}).
+		LinkAs(reconciletest.ServiceAccount("default", "worker")).Config()
+	client, err := rest.HTTPClientFor(config)
+	require.NoError(t, err)
+	code, _, answer := send(t, client, http.MethodPost, config.Host+pathOf(k)+"/"+k.GroupVersionResource.Resource,
+		"application/json", objectOf(t, k, "a", all[nameOf(k)].Good, nil))
+	require.Equal(t, http.StatusCreated, code, "%s", answer)
+	var made certificatesv1.CertificateSigningRequest
+	require.NoError(t, json.Unmarshal(answer, &made))
+	require.Equal(t, "system:serviceaccount:default:worker", made.Spec.Username)
+	require.Equal(t, []string{"system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"},
+		made.Spec.Groups)
+}
+
+// TestWhoMayBind has a user who may write bindings of all kinds, and has the verb bind on one ClusterRole.
+func TestWhoMayBind(t *testing.T) {
+	roles := filepath.Join(t.TempDir(), "roles.yaml")
+	require.NoError(t, os.WriteFile(roles, []byte(`
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: binder}
+rules:
+- {apiGroups: [rbac.authorization.k8s.io], resources: [clusterrolebindings, rolebindings], verbs: [create]}
+- {apiGroups: [rbac.authorization.k8s.io], resources: [clusterroles], resourceNames: [granted], verbs: [bind]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: binder}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: binder}
+subjects: [{kind: ServiceAccount, name: worker, namespace: default}]
+`), 0o600))
+	bindings := kubernetes.NewForConfigOrDie(reconciletest.NewServer(t,
+		reconciletest.Options{Kinds: Kinds(), Roles: []string{roles}}).
+		LinkAs(reconciletest.ServiceAccount("default", "worker")).Config()).RbacV1()
+	for role, may := range map[string]bool{"granted": true, "another": false} {
+		ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}
+		of := metav1.ObjectMeta{Name: role}
+		_, everywhere := bindings.ClusterRoleBindings().Create(t.Context(),
+			&rbacv1.ClusterRoleBinding{ObjectMeta: of, RoleRef: ref}, metav1.CreateOptions{})
+		_, here := bindings.RoleBindings("default").Create(t.Context(),
+			&rbacv1.RoleBinding{ObjectMeta: of, RoleRef: ref}, metav1.CreateOptions{})
+		for _, err := range []error{everywhere, here} {
+			if may {
+				require.NoError(t, err)
+			} else {
+				requireNotModelled(t, err)
+			}
+		}
+	}
+}
+
+// TestWhatCannotBeShownIsNotAskedAbout: webhooks get objects in the version of the kind, or are not called.
+func TestWhatCannotBeShownIsNotAskedAbout(t *testing.T) {
+	r := &registry{kind: corev1.SchemeGroupVersion.WithKind("Unknown")}
+	w := reconciletest.Attempt{Admit: func(o, _ runtime.Object) error {
+		t.Errorf("asked about %v", o)
+		return nil
+	}}
+	require.Error(t, r.admit(w, &internalcore.Pod{}, nil))
+}
+
+// TestServersShareTheKinds: several clients write to each of several servers at the same time.
+func TestServersShareTheKinds(t *testing.T) {
+	const servers, writers, writes = 3, 4, 5
+	var group sync.WaitGroup
+	var all []*reconciletest.Server
+	failed := make([]error, servers*writers)
+	for n := range servers {
+		server := reconciletest.NewServer(t, reconciletest.Options{Kinds: Kinds()})
+		all = append(all, server)
+		for writer := range writers {
+			sets := kubernetes.NewForConfigOrDie(server.Config()).AppsV1().ReplicaSets("default")
+			group.Go(func() {
+				o := replicaSet()
+				o.Name = fmt.Sprint("r", writer)
+				o, err := sets.Create(t.Context(), o, metav1.CreateOptions{})
+				for i := range int32(writes) {
+					if err == nil {
+						o.Spec.Replicas = new(i + 2)
+						o, err = sets.Update(t.Context(), o, metav1.UpdateOptions{})
+					}
+					if err == nil {
+						o.Status.ObservedGeneration = o.Generation
+						o, err = sets.UpdateStatus(t.Context(), o, metav1.UpdateOptions{})
+					}
+				}
+				failed[n*writers+writer] = err
+			})
+		}
+	}
+	group.Wait()
+	require.NoError(t, errors.Join(failed...))
+	for _, server := range all {
+		sets := reconciletest.List[*appsv1.ReplicaSet](server, "replicasets", "default")
+		require.Len(t, sets, writers)
+		for _, o := range sets {
+			require.EqualValues(t, 1+writes, o.Generation)
+			require.Equal(t, o.Generation, o.Status.ObservedGeneration)
+			require.EqualValues(t, 1+writes, *o.Spec.Replicas)
+		}
+	}
+}
+
+// TestWhatTheImportDoes to the process: the feature gates of client-go stay those that read the environment, and a
+// scheme that is made of k8s.io/api has the defaults of Kubernetes.
+func TestWhatTheImportDoes(t *testing.T) {
+	require.Equal(t, "k8s.io/client-go/features", reflect.TypeOf(clientfeatures.FeatureGates()).Elem().PkgPath())
+	s := runtime.NewScheme()
+	require.NoError(t, appsv1.AddToScheme(s))
+	o := replicaSet()
+	s.Default(o)
+	require.EqualValues(t, 1, *o.Spec.Replicas)
 }

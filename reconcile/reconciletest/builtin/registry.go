@@ -2,7 +2,6 @@ package builtin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"reflect"
 
@@ -63,7 +62,6 @@ func (r *registry) Create(w reconciletest.Attempt, o runtime.Object) (runtime.Ob
 	if err != nil {
 		return nil, err
 	}
-	protect(r.resource.GroupResource(), is.(metav1.Object))
 	uid := o.(metav1.Object).GetUID() // the server's own, which is the same in each run
 	admit := func(_ context.Context, is runtime.Object) error {
 		is.(metav1.Object).SetUID(uid)
@@ -78,15 +76,15 @@ func (r *registry) Create(w reconciletest.Attempt, o runtime.Object) (runtime.Ob
 	return r.external(t.is)
 }
 
-// Update returns what o makes of the object live; nil: it is gone.
-func (r *registry) Update(w reconciletest.Attempt, o, live runtime.Object) (runtime.Object, error) {
+// Update returns what o makes of the object live, and whether that is gone.
+func (r *registry) Update(w reconciletest.Attempt, o, live runtime.Object) (made runtime.Object, gone bool, err error) {
 	is, err := r.internal(o)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	t := &transaction{}
 	if t.live, err = r.internal(live); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	storage, ok := r.storages[w.Subresource].(rest.Updater)
 	if k, err := kindOf(r.resource.GroupVersion(), r.storages[w.Subresource]); !ok || err != nil || k != r.kind {
@@ -97,14 +95,16 @@ func (r *registry) Update(w reconciletest.Attempt, o, live runtime.Object) (runt
 		return is, nil
 	})
 	admit := func(_ context.Context, is, was runtime.Object) error { return r.admit(w, is, was) }
-	_, _, err = storage.Update(t.begin(r.context(w)), w.Name, info, nil, admit, false, &metav1.UpdateOptions{})
-	switch {
-	case err != nil:
-		return nil, err
-	case t.deleted:
-		return nil, nil
+	last, _, err := storage.Update(t.begin(r.context(w)), w.Name, info, nil, admit, false, &metav1.UpdateOptions{})
+	if err != nil {
+		return nil, false, err
 	}
-	return r.external(t.is)
+	if t.deleted { // what is answered was never stored
+		made, err = r.external(last)
+		return made, true, err
+	}
+	made, err = r.external(t.is)
+	return made, false, err
 }
 
 // admit asks the webhooks about objects in the version of the kind.
@@ -113,8 +113,11 @@ func (r *registry) admit(w reconciletest.Attempt, is, was runtime.Object) error 
 		return nil
 	}
 	shown, err := r.external(is)
-	if err != nil || was == nil {
-		return errors.Join(err, w.Admit(shown, nil))
+	if err != nil {
+		return err
+	}
+	if was == nil {
+		return w.Admit(shown, nil)
 	}
 	before, err := r.external(was)
 	if err != nil {
@@ -155,20 +158,11 @@ func (r *registry) context(w reconciletest.Attempt) context.Context {
 	ctx = request.WithRequestInfo(ctx, &request.RequestInfo{IsResourceRequest: true, Verb: w.Verb,
 		APIGroup: r.resource.Group, APIVersion: r.resource.Version, Resource: r.resource.Resource,
 		Subresource: w.Subresource, Namespace: w.Namespace, Name: w.Name})
-	ctx = request.WithUser(ctx, userOf(w.User))
+	ctx = request.WithUser(ctx, &user.DefaultInfo{Name: w.User, Groups: w.Groups})
 	if w.Warn == nil {
 		return ctx
 	}
 	return warning.WithWarningRecorder(ctx, recorder(w.Warn))
-}
-
-// userOf is the user of a request. One without a name may do everything.
-func userOf(name string) user.Info {
-	if name == "" {
-		return &user.DefaultInfo{Name: "system:admin",
-			Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
-	}
-	return &user.DefaultInfo{Name: name, Groups: []string{user.AllAuthenticated}}
 }
 
 type recorder func(text string)
