@@ -80,8 +80,9 @@ func (r *recorder) sayRefusedLocked(report *Report) {
 			Code:   one.code, Reason: one.reason, Message: one.message, Times: n})
 	}
 	slices.SortFunc(report.Refused, func(a, b Refusal) int {
-		return cmp.Or(a.Object.compare(b.Object), cmp.Compare(a.Verb, b.Verb), cmp.Compare(a.Subresource, b.Subresource),
-			cmp.Compare(a.Code, b.Code), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Message, b.Message))
+		return cmp.Or(a.Object.compare(b.Object), cmp.Compare(a.Verb, b.Verb),
+			cmp.Compare(a.Subresource, b.Subresource), cmp.Compare(a.Code, b.Code),
+			cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Message, b.Message))
 	})
 }
 

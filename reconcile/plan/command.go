@@ -282,7 +282,7 @@ func environment(all []string, server, kubeconfig, home string) (env []string) {
 			env = append(env, one)
 		}
 	}
-	if proxied || len(direct) > 0 { // or clients that do not know better ask a proxy for the fork: some read one of both
+	if proxied || len(direct) > 0 { // or a client asks the proxy for the fork: some know only one of the two names
 		for _, name := range [][2]string{{"NO_PROXY", "no_proxy"}, {"no_proxy", "NO_PROXY"}} {
 			value := cmp.Or(direct[name[0]], direct[name[1]])
 			env = append(env, name[0]+"="+strings.TrimPrefix(value+","+loopback, ","))

@@ -105,8 +105,8 @@
 //
 // # The report
 //
-// A report says first which cluster it is of, and with which options. Two reports that differ in that do not compare, but
-// for the name of the context.
+// A report says first which cluster it is of, and with which options. Two reports that differ in that, but for the name
+// of the context, do not compare.
 //
 // Changes come in waves: what the program wrote until it made no request for a second. In each there is one entry for
 // an object, with the fields that its writes have changed together, from the old value to the new one. The entries of a
@@ -114,10 +114,10 @@
 // page say changes that are the same once, with the names of the objects; JSON has each.
 //
 // What the fork draws, the cluster draws otherwise: the address of a Service and its node ports, UIDs, generated names,
-// and in a healthy world the addresses of pods and the hashes of templates. Where a change shows such a value, also as a
-// part of another one, of a name or of a path, it is marked as invented, and does not count in a comparison; the rest of
-// the text does. A node port is known in a field of that name, behind a colon, and where it is all of a text. What is
-// computed from a drawn value, such as its hash, is not known.
+// and in a healthy world the addresses of pods and the hashes of templates. Where a change shows such a value, also as
+// a part of another one, of a name or of a path, it is marked as invented, and does not count in a comparison; the rest
+// of the text does. A node port is known in a field of that name, behind a colon, and where it is all of a text. What
+// is computed from a drawn value, such as its hash, is not known.
 //
 // What the controllers of the cluster make of new objects, such as the EndpointSlices of a Service and the pods of a
 // Deployment, is not among the changes. The report says so once for each resource.

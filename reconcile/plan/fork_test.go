@@ -238,7 +238,7 @@ func TestAServiceGetsAnAddressThatIsFree(t *testing.T) {
 		if n == 0 {
 			ip = "10.96.0.20"
 		}
-		s, err := kubernetes.NewForConfigOrDie(fork.Config()).CoreV1().Services("kube-system").Create(t.Context(),
+		s, err := kubernetes.NewForConfigOrDie(fork.Config()).CoreV1().Services("default").Create(t.Context(),
 			service(fmt.Sprint("new-", n), ip), metav1.CreateOptions{})
 		require.NoError(t, err)
 		require.False(t, taken[s.Spec.ClusterIP], s.Spec.ClusterIP)
@@ -507,7 +507,8 @@ func TestALeaseIsFreeAndNoChange(t *testing.T) {
 	require.Empty(t, report.Changes)
 }
 
-// TestACampaignIsWaitedFor has an elector that makes a Lease, and waits longer than it takes to settle before it takes it.
+// TestACampaignIsWaitedFor has an elector that makes a Lease, and waits longer than it takes to settle before it takes
+// it.
 func TestACampaignIsWaitedFor(t *testing.T) {
 	w := newWorld(t, reconciletest.Options{})
 	report, err := plan.Run(t.Context(), w.link.Config(), func(ctx context.Context, cfg *rest.Config) error {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -74,6 +75,43 @@ func TestEachFormatHasAllOfAReport(t *testing.T) {
 	require.NoError(t, json.Unmarshal(b.Bytes(), &read))
 	require.Equal(t, sample(), &read)
 	require.ErrorContains(t, sample().Write(&b, "yaml"), "text, markdown, html or json")
+}
+
+// TestTheReadmeShowsWhatIsPrinted has the report of the README, less what that leaves out with three dots.
+func TestTheReadmeShowsWhatIsPrinted(t *testing.T) {
+	r := &Report{Settled: true, Changes: make([]Change, 9)} // of the nine one is shown
+	of := func(i int, kind, name string, writes int, fields ...Field) {
+		r.Changes[i] = Change{Wave: 1, Verb: "update", Object: Object{"v1", kind, "databases", name},
+			By: "etcd-operator", Writes: writes, Fields: fields}
+	}
+	version := func(of, was, is string) Field { return Field{Path: of, Old: was, New: is} }
+	for i := range r.Changes {
+		of(i, "ConfigMap", fmt.Sprint(i), 1, version("data[v]", "3.6.16", fmt.Sprint(i)))
+	}
+	of(0, "EtcdCluster", "orders", 5,
+		version("status.conditions[Progressing].lastTransitionTime", "2026-11-26T06:01:20Z", "2026-11-26T06:01:35Z"),
+		version("status.leader", "orders-1", "orders-2"), version("status.members[orders-1].version", "3.6.16", "3.7.3"),
+		version("status.members[orders-2].version", "3.6.16", "3.7.3"),
+		version("status.members[orders-3].version", "3.6.16", "3.7.3"), version("status.version", "3.6.16", "3.7.3"))
+	r.Changes[0].Subresource = "status"
+	r.Changes = append(r.Changes, Change{Wave: 1, Verb: "create", Object: Object{"v1", "ConfigMap", "databases", "x"}})
+	const image = "spec.containers[etcd].image"
+	for _, name := range strings.Fields("cache-1 orders-1 orders-2 orders-3 users-1 users-2 users-3") {
+		r.Changes = append(r.Changes, Change{})
+		of(len(r.Changes)-1, "Pod", name, 1, version(image, "etcd:v3.6.16", "etcd:v3.7.3"))
+		r.Changes[len(r.Changes)-1].Restarts = &Restarts{Pods: 1, Why: []string{image}}
+	}
+	r.Approximate = []Approximation{{"pods", "", "what is written counts as carried out at once, as in a healthy cluster", 7}}
+	var b strings.Builder
+	require.NoError(t, r.WriteText(&b))
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	_, sample, _ := strings.Cut(string(readme), "--etcd-version=3.7.3\n...\n")
+	sample, _, _ = strings.Cut(sample, "```")
+	for part := range strings.SplitSeq(sample, "...\n") {
+		require.Contains(t, b.String(), part)
+	}
+	require.Equal(t, 1, strings.Count(sample, "...\n"))
 }
 
 func TestMarkdownCallsNobody(t *testing.T) {

@@ -197,7 +197,8 @@ func TestReportsOfTwoClustersAreNotTheSame(t *testing.T) {
 	var files []string
 	for _, server := range []string{"https://a", "https://b"} {
 		name := filepath.Join(t.TempDir(), "report.json")
-		require.NoError(t, os.WriteFile(name, fmt.Appendf(nil, `{"settled": true, "setup": {"server": %q}}`, server), 0o600))
+		data := fmt.Appendf(nil, `{"settled": true, "setup": {"server": %q}}`, server)
+		require.NoError(t, os.WriteFile(name, data, 0o600))
 		files = append(files, name)
 	}
 	var out strings.Builder
