@@ -23,6 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -32,6 +34,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/thermostat-go/thermostat/reconcile/plan"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
@@ -866,6 +869,42 @@ func TestTheClusterGoesDownInTheMiddle(t *testing.T) {
 	})
 	require.Equal(t, []string{"create ConfigMap default/a"}, verbs(report))
 	require.Len(t, report.Refused, 1)
+}
+
+// bare is the registry of a kind that nothing is done to.
+type bare struct{}
+
+func (bare) Default(runtime.Object)           {}
+func (bare) Fields(runtime.Object) fields.Set { return nil }
+
+func (bare) Create(_ reconciletest.Attempt, o runtime.Object) (runtime.Object, error) { return o, nil }
+
+func (bare) Update(_ reconciletest.Attempt, o, _ runtime.Object) (runtime.Object, bool, error) {
+	return o, false, nil
+}
+
+// TestTheScaleOfAKindThatIsNotModelled is refused: a fork has not the defaults of a ReplicationController, so that one
+// may have no number.
+func TestTheScaleOfAKindThatIsNotModelled(t *testing.T) {
+	gvr := corev1.SchemeGroupVersion.WithResource("replicationcontrollers")
+	verbs := metav1.Verbs{"create", "delete", "get", "list", "patch", "update", "watch"}
+	w := newWorld(t, reconciletest.Options{Kinds: []reconciletest.Kind{{Registry: bare{},
+		Resource: reconciletest.Resource{GroupVersionResource: gvr, Kind: "ReplicationController"},
+		Discovery: []metav1.APIResource{{Name: gvr.Resource, Namespaced: true, Kind: "ReplicationController",
+			Verbs: verbs}},
+		ResetFields: map[string]map[fieldpath.APIVersion]fieldpath.Filter{"": nil},
+	}}})
+	fork, err := plan.Fork(t.Context(), w.link.Config(), plan.Options{})
+	require.NoError(t, err)
+	defer fork.Close()
+	controllers := kubernetes.NewForConfigOrDie(fork.Config()).CoreV1().ReplicationControllers("default")
+	_, err = controllers.Create(t.Context(), &corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Name: "c"}},
+		metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = controllers.GetScale(t.Context(), "c", metav1.GetOptions{})
+	var status apierrors.APIStatus
+	require.ErrorAs(t, err, &status)
+	require.EqualValues(t, http.StatusNotImplemented, status.Status().Code, "%v", err)
 }
 
 func TestAForkNeedsItsToken(t *testing.T) {
