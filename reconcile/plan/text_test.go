@@ -90,7 +90,8 @@ func TestTheReadmeShowsWhatIsPrinted(t *testing.T) {
 	}
 	of(0, "EtcdCluster", "orders", 5,
 		version("status.conditions[Progressing].lastTransitionTime", "2026-11-26T06:01:20Z", "2026-11-26T06:01:35Z"),
-		version("status.leader", "orders-1", "orders-2"), version("status.members[orders-1].version", "3.6.16", "3.7.3"),
+		version("status.leader", "orders-1", "orders-2"),
+		version("status.members[orders-1].version", "3.6.16", "3.7.3"),
 		version("status.members[orders-2].version", "3.6.16", "3.7.3"),
 		version("status.members[orders-3].version", "3.6.16", "3.7.3"), version("status.version", "3.6.16", "3.7.3"))
 	r.Changes[0].Subresource = "status"
@@ -101,7 +102,8 @@ func TestTheReadmeShowsWhatIsPrinted(t *testing.T) {
 		of(len(r.Changes)-1, "Pod", name, 1, version(image, "etcd:v3.6.16", "etcd:v3.7.3"))
 		r.Changes[len(r.Changes)-1].Restarts = &Restarts{Pods: 1, Why: []string{image}}
 	}
-	r.Approximate = []Approximation{{"pods", "", "what is written counts as carried out at once, as in a healthy cluster", 7}}
+	r.Approximate = []Approximation{
+		{"pods", "", "what is written counts as carried out at once, as in a healthy cluster", 7}}
 	var b strings.Builder
 	require.NoError(t, r.WriteText(&b))
 	readme, err := os.ReadFile("README.md")

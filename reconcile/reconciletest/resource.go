@@ -95,8 +95,8 @@ type rules struct {
 	validate func(o, old object) field.ErrorList
 	// admit refuses an update that is valid but not allowed.
 	admit func(o, old object) error
-	// beyond names what is not modelled of an object, if modelled.go cannot say so; empty: there is nothing. It is asked
-	// about objects of a registry, too.
+	// beyond names what is not modelled of an object, if modelled.go cannot say so; empty: there is nothing. It is
+	// asked about objects of a registry, too.
 	beyond func(o object) string
 	// orphans: a deletion that names no policy leaves the dependents alone. ownsNothing: policies mean nothing.
 	orphans, ownsNothing bool

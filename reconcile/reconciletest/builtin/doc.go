@@ -61,9 +61,9 @@
 // approval and the resizing of an object have stores of their own that are not exported, and some, such as those of
 // Roles, stand in front of another one. So a storage is asked to create or update as the handlers of the real server
 // ask it, and the etcd that it writes to is one transaction with one object: see transaction. It has no goroutine, no
-// clock and no objects of its own, so that virtual time and the promise of the same run for the same seed hold, and all servers of a
-// process share the kinds. The handlers would have brought watches of their own, with goroutines and buffers, and
-// faults could not be injected as exactly as in package reconciletest.
+// clock and no objects of its own, so that virtual time and the promise of the same run for the same seed hold, and
+// all servers of a process share the kinds. The handlers would have brought watches of their own, with goroutines and
+// buffers, and faults could not be injected as exactly as in package reconciletest.
 //
 // Which kinds there are, their names, verbs and subresources is asked of the storage providers of the real server; only
 // those of the core group are named here, since the provider of that starts allocators. The tests hold a conversation
@@ -82,8 +82,8 @@
 //
 // The tests compile Kubernetes and its libraries at 1.37.1, the version of the real server that they compare with. Who
 // gets this module has the libraries of 0.37.2 beside it, as its go.mod requires: their Go code differs from that in
-// four files of k8s.io/apiserver about serving HTTP, which are linked and not used here. No test compiles that, nor newer
-// versions of other modules.
+// four files of k8s.io/apiserver about serving HTTP, which are linked and not used here. No test compiles that, nor
+// newer versions of other modules.
 //
 // # What it costs
 //

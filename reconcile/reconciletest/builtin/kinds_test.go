@@ -315,7 +315,8 @@ func TestAClassGoesWhenNothingUsesIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clients := kubernetes.NewForConfigOrDie(reconciletest.NewServer(t,
 			reconciletest.Options{Kinds: Kinds()}).Config())
-		classes, claims := clients.StorageV1().VolumeAttributesClasses(), clients.CoreV1().PersistentVolumeClaims("default")
+		classes := clients.StorageV1().VolumeAttributesClasses()
+		claims := clients.CoreV1().PersistentVolumeClaims("default")
 		_, err := classes.Create(t.Context(), &storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "v"},
 			DriverName: "d.example.com", Parameters: map[string]string{"a": "b"}}, metav1.CreateOptions{})
 		require.NoError(t, err)
