@@ -16,8 +16,9 @@ import (
 
 // packages are those whose functions a BEHAVIOURS.md may name, seen from an example's folder. An example's own have no
 // prefix.
-var packages = map[string]string{"": ".", "reconcile.": "../../reconcile", "objects.": "../../reconcile/objects",
-	"workqueue.": "../../workqueue", "informer.": "../../informer", "command.": "../internal/command"}
+var packages = map[string]string{"": ".", "reconcile.": "../../reconcile", "debts.": "../../reconcile/internal/debts",
+	"objects.": "../../reconcile/objects", "workqueue.": "../../workqueue", "informer.": "../../informer",
+	"command.": "../internal/command"}
 
 // CheckBehaviours checks that all that BEHAVIOURS.md names is there: rows, each with code and a test. What the tests
 // find is another matter.
