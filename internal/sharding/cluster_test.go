@@ -99,15 +99,18 @@ func readStamps(t *testing.T, file string) (all []stamp) {
 	raw, err := os.ReadFile(file)
 	require.NoError(t, err)
 	for line := range bytes.Lines(raw) {
-		var s stamp
-		var at int64
-		// the last line may not be finished
-		if n, _ := fmt.Sscanf(string(line), "%d %s %d\n", &s.slice, &s.by, &at); n == 3 {
-			s.at = time.Unix(0, at)
+		if s, err := parseStamp(string(line)); err == nil { // the last line may not be finished
 			all = append(all, s)
 		}
 	}
 	return all
+}
+
+func parseStamp(line string) (s stamp, err error) {
+	var at int64
+	_, err = fmt.Sscanf(line, "%d %s %d\n", &s.slice, &s.by, &at)
+	s.at = time.Unix(0, at)
+	return s, err
 }
 
 // turns are who works on each slice, by stamps in the order in which they were written.

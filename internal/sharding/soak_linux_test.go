@@ -2,7 +2,6 @@ package sharding
 
 import (
 	"bufio"
-	"fmt"
 	"io"
 	"maps"
 	"math/rand/v2"
@@ -99,11 +98,9 @@ func (d *disturbed) read(from time.Time, worked map[int]bool, replicas map[strin
 			return
 		}
 		require.NoError(d.t, err)
-		var s stamp
-		var at int64
-		_, err = fmt.Sscanf(d.unfinished, "%d %s %d\n", &s.slice, &s.by, &at)
+		s, err := parseStamp(d.unfinished)
 		require.NoError(d.t, err, "%q", d.unfinished)
-		d.unfinished, s.at = "", time.Unix(0, at)
+		d.unfinished = ""
 		d.lines++
 		require.Empty(d.t, d.turns.add(s))
 		if last, ok := d.last[s.slice]; ok {
