@@ -221,7 +221,8 @@ func isDryDeletion(contentType string, body []byte) bool {
 	var options struct {
 		DryRun []string `json:"dryRun"`
 	}
-	media, _, err := mime.ParseMediaType(cmp.Or(contentType, runtime.ContentTypeJSON))
+	media, _, _ := mime.ParseMediaType(cmp.Or(contentType, runtime.ContentTypeJSON)) // asJSON refuses what is none
+	var err error
 	if media == runtime.ContentTypeProtobuf {
 		var envelope runtime.Unknown
 		var message metav1.DeleteOptions
