@@ -11,8 +11,9 @@ NORACE = $(warning there is no C compiler: the tests run without the race detect
 RACE   = $(if $(filter 1,$(shell go env CGO_ENABLED)),-race,$(NORACE))
 
 # At most two packages at once: the tests of each may run a control plane of their own, half a gigabyte with all its
-# parts.
-TEST = go test -p 2
+# parts. .ci/run has a GOTEST that looks again at tests that fail.
+GOTEST = go test
+TEST   = $(GOTEST) -p 2
 
 FUZZTIME ?= 20s
 
