@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -104,7 +105,9 @@ func TestFiftyNamespacesComeAndGo(t *testing.T) {
 	_, err := e.secrets.Get(namespaces[late])
 	require.ErrorContains(t, err, "secrets is forbidden")
 	require.Regexp(t, `cannot (list|watch) resource "secrets" in API group "" in the namespace "`+namespaces[late], err)
-	require.Contains(t, e.Why(reconcile.Key{Namespace: home, Name: name(late)}), "has been Denied")
+	doubt := e.InspectKey(reconcile.Key{Namespace: home, Name: name(late)}).Doubt
+	require.NotNil(t, doubt)
+	require.Equal(t, string(informer.Denied), doubt.CacheState)
 	allow(t, cluster, home, namespaces[late], secretRights)
 	eventually("the last one has, too", func() bool { return made(late) == 1 })
 
@@ -182,14 +185,20 @@ func TestADefinitionThatIsInstalledLater(t *testing.T) {
 		metav1.CreateOptions{})
 	require.NoError(t, err)
 	key := informer.KeyOf(app)
-	why := func(what string) func() bool {
-		return func() bool { return strings.Contains(c.Why(key), what) }
+	// Why tells of the cache in some states of the key only: the key tries again and again.
+	doubted := func(state informer.State, reason string) {
+		t.Helper()
+		require.EventuallyWithT(t, func(t *assert.CollectT) {
+			doubt := c.InspectKey(key).Doubt
+			require.NotNil(t, doubt)
+			require.Equal(t, []string{"widgets", string(state)}, []string{doubt.Informer, doubt.CacheState})
+			require.Regexp(t, reason, doubt.Reason.Text)
+		}, 2*time.Minute, 20*time.Millisecond)
 	}
-	require.Eventually(t, why("has been Denied"), time.Minute, 20*time.Millisecond, "it has no rights")
-	require.Regexp(t, `cannot (list|watch) resource "widgets" in API group "`+group, c.Why(key))
+	doubted(informer.Denied, `cannot (list|watch) resource "widgets" in API group "`+group)
 	allow(t, cluster, home, home, rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{"widgets"},
 		Verbs: []string{"list", "watch"}})
-	require.Eventually(t, why("has been Missing"), 2*time.Minute, 20*time.Millisecond, "nobody knows the kind")
+	doubted(informer.Missing, "could not find the requested resource")
 	require.Empty(t, ran)
 
 	objects, err := testcluster.Decode([]byte(strings.ReplaceAll(`
