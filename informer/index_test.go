@@ -97,6 +97,18 @@ func TestIndexLookupsStopWhenAsked(t *testing.T) {
 	require.Empty(t, slices.Collect(byName.Get("none")))
 }
 
+// That many objects have a key costs a lookup no more than if few did.
+func TestIndexHasCopiesNothing(t *testing.T) {
+	inf, err := New[*corev1.Pod](newPodAPI(), Options[*corev1.Pod]{})
+	require.NoError(t, err)
+	index, err := AddIndex(inf, func(*corev1.Pod) []string { return []string{"all"} })
+	require.NoError(t, err)
+	for i := range 1000 {
+		hold(inf, pod(strconv.Itoa(i)))
+	}
+	require.Zero(t, testing.AllocsPerRun(100, func() { require.True(t, index.Has("all")) }))
+}
+
 func TestAddIndexNeedsAnInformerAndAFunction(t *testing.T) {
 	inf, err := New[*corev1.Pod](newPodAPI(), Options[*corev1.Pod]{})
 	require.NoError(t, err)

@@ -110,7 +110,7 @@ type Controller struct {
 	onRun       func(controller string, key Key, run status.Run) // nil: nobody is told
 	stuck       stuckCalls
 	paceSaid    sync.Once // the log line of checkPace
-	comers      sync.Map  // of informers of Dynamic families: Informer to *comer
+	comers      comers
 
 	// Changed by For and its like, and by NewManager, in one goroutine; not after that.
 	sources    []source

@@ -72,14 +72,9 @@ func inspectInformer(inf Informer, withText bool) status.Informer {
 	s.ResourceVersion = tracked.ResourceVersion(metav1.NamespaceAll)
 	if scoped, ok := inf.(interface{ Scope() informer.Scope }); ok {
 		for _, name := range scoped.Scope().Namespaces {
-			if name == metav1.NamespaceAll {
-				continue
+			if name != metav1.NamespaceAll {
+				s.Namespaces = append(s.Namespaces, debts.PartOf(tracked, name, name, withText))
 			}
-			h := tracked.HealthIn(name)
-			s.Namespaces = append(s.Namespaces,
-				status.Namespace{Name: name, ResourceVersion: tracked.ResourceVersion(name),
-					State: string(h.State), Since: h.Since, Reason: debts.ReasonOf(h, withText),
-					LastProgress: h.LastProgress})
 		}
 	}
 	return s
@@ -106,12 +101,9 @@ func (c *Controller) Inspect() status.Controller {
 	for _, n := range c.needs {
 		s.Sources = append(s.Sources, "Needs "+n.family.Name())
 	}
-	c.comers.Range(func(_, in any) bool {
-		for _, source := range in.(*comer).now() {
-			s.Panicking += int(source.invalid.n.Load())
-		}
-		return true
-	})
+	for source := range c.comers.sources() {
+		s.Panicking += int(source.invalid.n.Load())
+	}
 	for _, ca := range c.ledger.Caches() {
 		if ca.Subject {
 			s.Objects += ca.Len()
@@ -266,8 +258,11 @@ func (c *Controller) doubt(key Key, now time.Time) *status.Doubt {
 func (c *Controller) sourcesOf(key Key) []source {
 	all := c.sources
 	for _, n := range c.needs {
-		for _, in := range n.comers(key) {
-			all = append(all[:len(all):len(all)], in.now()...)
+		caches := n.caches(key)
+		for source := range c.comers.sources() {
+			if slices.Contains(caches, source.cache) {
+				all = append(all[:len(all):len(all)], source)
+			}
 		}
 	}
 	return all

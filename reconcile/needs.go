@@ -1,14 +1,11 @@
 package reconcile
 
 import (
-	"fmt"
 	"slices"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/thermostat-go/thermostat/informer"
-	"github.com/thermostat-go/thermostat/internal/lifecycle"
-	"github.com/thermostat-go/thermostat/reconcile/status"
+	"github.com/thermostat-go/thermostat/reconcile/internal/debts"
+	"github.com/thermostat-go/thermostat/reconcile/internal/family"
 )
 
 // Needs lets the objects of an informer name those informers of a family that their keys need: the kinds that a spec
@@ -68,8 +65,8 @@ func Needs[R any, N comparable, T any](c *Controller, from *informer.SharedIndex
 	case c.manager != nil || to.manager != nil:
 		c.mistake("Needs was called after NewManager")
 		return
-	case slices.ContainsFunc(to.users, func(u *user[N, T]) bool { return u.Controller == c }):
-		c.mistake("Needs was called twice for %s", to.name)
+	case slices.Contains(to.users, c):
+		c.mistake("Needs was called twice for %s", to.Name())
 		return
 	}
 	index, err := informer.AddIndex(from, names)
@@ -77,140 +74,31 @@ func Needs[R any, N comparable, T any](c *Controller, from *informer.SharedIndex
 		c.mistake("Needs: %w", err)
 		return
 	}
-	namesIn := func(object R) (list []N) {
-		_ = lifecycle.Try(func() { list = slices.Clone(names(object)) }) // the informer holds none that names panics on
-		return list
-	}
-	u := &user[N, T]{Controller: c, to: to, sources: sources,
-		named: index.Has, naming: index.Keys,
-		namedBy: func(key Key) []N {
-			if object, exists := from.Get(key); exists {
-				return namesIn(object)
+	u := &family.User[N, T]{Ledger: c.ledger, Named: index.Has,
+		Open: func(inf *informer.SharedIndexInformer[T], ca *debts.Cache) error {
+			return openComer(c, inf, ca, sources)
+		},
+		Close: func(inf *informer.SharedIndexInformer[T], ca *debts.Cache) { c.comers.close(inf, ca) },
+		Arrived: func(name N) {
+			for _, key := range index.Keys(name) {
+				c.enqueueFor(key, "Needs "+to.Name())
 			}
-			return nil
-		}}
-	_, err = from.AddHandler(func(e informer.Event[R]) {
-		var before, now []N
-		if e.Type != informer.Added {
-			before = namesIn(e.Old)
-		}
-		if e.Type != informer.Deleted {
-			now = namesIn(e.New)
-		}
-		u.changed(e.Key, before, now)
-	}, informer.HandlerOptions{Name: "Needs of controller " + c.name, Inline: true, CrashOnPanic: true})
-	if err != nil {
+		},
+		Ready: func(ca *debts.Cache) { c.manager.checkTracked(c.name, ca) },
+	}
+	if u.NamedBy, err = namedBy(c, "Needs", from, names, u.Changed); err != nil {
 		c.mistake("Needs: %w", err)
 		return
 	}
-	to.users = append(to.users, u)
-	c.needs = append(c.needs, need{from: from, family: to, await: u.await, comers: u.comers})
+	to.family.Use(u)
+	to.users = append(to.users, c)
+	c.needs = append(c.needs, need{from: from, family: to, await: u.Await, caches: u.Caches})
 }
 
 // need says which informers of a family the keys of a controller need.
 type need struct {
 	from   Informer
 	family anyDynamic
-	await  func(Key)          // opens a debt for each that may not be acted on
-	comers func(Key) []*comer // those that run
-}
-
-// anyDynamic is a [Dynamic], whatever its types.
-type anyDynamic interface {
-	Informer
-	parts(withText bool) []status.Namespace
-	belongTo(*Manager) *Manager
-	controllers() []*Controller
-}
-
-// user is a controller that uses a family.
-type user[N comparable, T any] struct {
-	*Controller
-	to      *Dynamic[N, T]
-	named   func(N) bool  // whether an object names the informer
-	naming  func(N) []Key // the keys whose objects do
-	namedBy func(Key) []N // what the object of a key names; calls user code
-	sources func(*informer.SharedIndexInformer[T])
-}
-
-// changed is told what the object of a key named before, and what it names now. A key that waits for what its object no
-// longer names goes on.
-func (u *user[N, T]) changed(key Key, before, now []N) {
-	for _, name := range now {
-		if !slices.Contains(before, name) && u.to.running(name) == nil {
-			u.to.look(name)
-		}
-	}
-	for _, name := range before {
-		if !slices.Contains(now, name) {
-			u.to.look(name)
-			u.needsNoLonger(key, name)
-		}
-	}
-}
-
-// arrived queues the keys whose objects name an informer, which they have run without.
-func (u *user[N, T]) arrived(name N) {
-	for _, key := range u.naming(name) {
-		u.enqueueFor(key, "Needs "+u.to.name)
-	}
-}
-
-func (u *user[N, T]) needsNoLonger(key Key, name N) {
-	if !u.ledger.Owes() {
-		return
-	}
-	if m := u.to.running(name); m != nil {
-		u.ledger.AwaitNoLonger(key, m.comers[u.Controller].Cache, Key{})
-	}
-}
-
-// await lets a key wait for each informer that its object names and that may not be acted on. It does not wait for one
-// that cannot be made, or that the server refuses: Get says why.
-func (u *user[N, T]) await(key Key) {
-	for _, name := range u.namedBy(key) {
-		for {
-			m, err := u.to.member(name)
-			if err != nil {
-				break
-			}
-			switch ca := m.comers[u.Controller].Cache; {
-			case ca.Ready(metav1.NamespaceAll):
-				u.manager.checkTracked(u.name, ca)
-			case !ca.MayPass():
-				u.ledger.AwaitReady(key, ca, Key{})
-			}
-			if !slices.Contains(u.namedBy(key), name) { // or nothing would tell of a change that came before the debt
-				u.needsNoLonger(key, name)
-				break
-			}
-			if u.to.running(name) == m { // else it was given up, and came again
-				break
-			}
-		}
-	}
-}
-
-// comers returns the informers that the object of a key names, of those that run.
-func (u *user[N, T]) comers(key Key) (list []*comer) {
-	for _, name := range u.namedBy(key) {
-		if m := u.to.running(name); m != nil {
-			list = append(list, m.comers[u.Controller])
-		}
-	}
-	return list
-}
-
-// addSources makes an informer a source of the controller.
-func (u *user[N, T]) addSources(inf *informer.SharedIndexInformer[T], in *comer) error {
-	defer in.opened.Store(true)
-	if u.sources != nil {
-		if err := lifecycle.Try(func() { u.sources(inf) }); err != nil {
-			return fmt.Errorf("the function given to Needs of controller %s: %w", u.name, err)
-		}
-	}
-	if len(in.sources) == 0 && in.failed == nil {
-		DependsOn(u.Controller, inf)
-	}
-	return in.failed
+	await  func(Key)                // opens a debt for each that may not be acted on
+	caches func(Key) []*debts.Cache // of those that run
 }

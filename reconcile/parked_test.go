@@ -54,8 +54,9 @@ func ask(ctx context.Context, path string) {
 	}
 }
 
-// family is a controller that wants one child and believes its cache, and the API that its watch can be held back from.
-type family struct {
+// household is a controller that wants one child and believes its cache, and the API that its watch can be held back
+// from.
+type household struct {
 	api        learning
 	controller *Controller
 	runs       atomic.Int32 // of the parent's key
@@ -74,18 +75,18 @@ type family struct {
 	waited []time.Duration // guarded by mu
 }
 
-// The family listens to its controller.
-func (f *family) Controller(string, func() status.Stats) Recorder { return f }
-func (*family) Waited(workqueue.Priority, time.Duration)          {}
-func (*family) Worked(workqueue.Priority, time.Duration)          {}
-func (*family) Reconciled(string, time.Duration)                  {}
-func (f *family) Parked(d time.Duration) {
+// The household listens to its controller.
+func (f *household) Controller(string, func() status.Stats) Recorder { return f }
+func (*household) Waited(workqueue.Priority, time.Duration)          {}
+func (*household) Worked(workqueue.Priority, time.Duration)          {}
+func (*household) Reconciled(string, time.Duration)                  {}
+func (f *household) Parked(d time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.waited = append(f.waited, d)
 }
 
-func (f *family) parked() []time.Duration {
+func (f *household) parked() []time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.waited
@@ -93,8 +94,8 @@ func (f *family) parked() []time.Duration {
 
 var parent = Key{Namespace: "default", Name: "parent"}
 
-func newFamily(t *testing.T, tracked bool) *family {
-	f := &family{api: learning{newMapAPI()}, tracked: tracked}
+func newHousehold(t *testing.T, tracked bool) *household {
+	f := &household{api: learning{newMapAPI()}, tracked: tracked}
 	f.api.BeforeList = func(opts metav1.ListOptions) error {
 		if f.noLists.Load() && opts.Limit > 0 {
 			return errors.New("no lists today")
@@ -143,7 +144,7 @@ func newFamily(t *testing.T, tracked bool) *family {
 }
 
 // wrote reports a write to the run of ctx, as TrackWrites does.
-func (f *family) wrote(ctx context.Context, m *corev1.ConfigMap, deleted bool) {
+func (f *household) wrote(ctx context.Context, m *corev1.ConfigMap, deleted bool) {
 	if f.tracked {
 		method, status := http.MethodPost, 201
 		to := writes.Target{Host: "server", Resource: "configmaps"}
@@ -155,7 +156,7 @@ func (f *family) wrote(ctx context.Context, m *corev1.ConfigMap, deleted bool) {
 }
 
 // look brings the parent's key up and lets everybody do what they can.
-func (f *family) look() {
+func (f *household) look() {
 	f.controller.Enqueue(parent)
 	synctest.Wait()
 }
@@ -164,7 +165,7 @@ func (f *family) look() {
 // cache has it, and creates another.
 func TestAKeyWaitsForTheCreationThatItMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFamily(t, true)
+		f := newHousehold(t, true)
 		f.api.Hold()
 		f.look()
 		require.EqualValues(t, 1, f.created.Load())
@@ -179,7 +180,7 @@ func TestAKeyWaitsForTheCreationThatItMade(t *testing.T) {
 		require.False(t, f.controller.ledger.Owes())
 	})
 	synctest.Test(t, func(t *testing.T) {
-		f := newFamily(t, false)
+		f := newHousehold(t, false)
 		f.api.Hold()
 		f.look()
 		f.look()
@@ -190,7 +191,7 @@ func TestAKeyWaitsForTheCreationThatItMade(t *testing.T) {
 
 func TestAKeyWaitsForTheDeletionThatItMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFamily(t, true)
+		f := newHousehold(t, true)
 		f.look()
 		f.unwanted.Store(true)
 		f.api.Hold()
@@ -208,7 +209,7 @@ func TestAKeyWaitsForTheDeletionThatItMade(t *testing.T) {
 
 func TestACacheThatStaysBehindKeepsTheKeyParked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFamily(t, true)
+		f := newHousehold(t, true)
 		f.api.Hold()
 		f.noLists.Store(true)
 		f.look()
@@ -229,7 +230,7 @@ func TestACacheThatStaysBehindKeepsTheKeyParked(t *testing.T) {
 // ever.
 func TestACacheThatStaysBehindIsMended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFamily(t, true)
+		f := newHousehold(t, true)
 		f.api.Hold()
 		f.look()
 		f.look()
@@ -243,7 +244,7 @@ func TestACacheThatStaysBehindIsMended(t *testing.T) {
 
 func TestAWriteThatIsGoneFromTheServerIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFamily(t, true)
+		f := newHousehold(t, true)
 		f.api.Hold()
 		f.look()
 		f.api.Delete("default", "child-1") // by somebody else
@@ -383,7 +384,7 @@ func TestAKeyWhoseWriteIsOfUnknownOutcomeWaitsForAList(t *testing.T) {
 	for name, happened := range map[string]bool{"it happened": true, "it did not": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFamily(t, true)
+				f := newHousehold(t, true)
 				f.answerLost.Store(true)
 				f.neverHappens.Store(!happened)
 				lists := f.children.Health().Lists
@@ -410,7 +411,7 @@ func TestAKeyWhoseWriteIsOfUnknownOutcomeWaitsForAList(t *testing.T) {
 // TestACacheThatStaysBehindIsStale looks at what the world is told of a key that stays parked.
 func TestACacheThatStaysBehindIsStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFamily(t, true)
+		f := newHousehold(t, true)
 		f.api.Hold()
 		f.look()
 		f.look()
@@ -433,7 +434,7 @@ func TestACacheThatStaysBehindIsStale(t *testing.T) {
 // TestNothingFromBeforeARewindIsWaitedFor restores the cluster from a backup that does not know the write.
 func TestNothingFromBeforeARewindIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFamily(t, true)
+		f := newHousehold(t, true)
 		f.api.Create(configMap("of old"))
 		synctest.Wait()
 		restore := f.api.Snapshot()
@@ -545,7 +546,7 @@ func TestAWriteThatCannotBeWaitedForIsAnError(t *testing.T) {
 // no event will tell.
 func TestAKeyWhoseWriteIsGoneIsReconciledAlthoughNobodyNamesIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFamily(t, true)
+		f := newHousehold(t, true)
 		f.api.Hold()
 		f.look()
 		f.api.Delete("default", "child-1")

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/thermostat-go/thermostat/informer"
-	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	"github.com/thermostat-go/thermostat/reconcile/internal/debts"
 )
 
@@ -43,33 +42,19 @@ func References[R, T any](c *Controller, from *informer.SharedIndexInformer[R], 
 		return
 	}
 	ca := c.ledger.CacheOf(to.SharedIndexInformer)
-	c.references = append(c.references, reference{c, ca, from, func(key Key) []Key {
-		object, exists := from.Get(key)
-		if !exists {
-			return nil
+	by, err := namedBy(c, "References", from, func(object R) []Key {
+		return slices.DeleteFunc(slices.Clone(names(object)), func(key Key) bool { return key.Name == "" })
+	}, func(key Key, before, _ []Key) { // a key that waits for what its object no longer names goes on
+		for _, named := range before {
+			c.stillNeeds(key, ca, named)
 		}
-		return namesIn(names, object)
-	}})
-	// A key that waits for what its object no longer names goes on.
-	_, err = from.AddHandler(func(e informer.Event[R]) {
-		if e.Type == informer.Added {
-			return
-		}
-		for _, named := range namesIn(names, e.Old) {
-			c.stillNeeds(e.Key, ca, named)
-		}
-	}, informer.HandlerOptions{Name: "References of controller " + c.name, Inline: true, CrashOnPanic: true})
+	})
 	if err != nil {
 		c.mistake("References: %w", err)
 		return
 	}
+	c.references = append(c.references, reference{c, ca, from, by})
 	addSource(c, "References", to.SharedIndexInformer, &namer[T]{referrers: index.Keys})
-}
-
-// namesIn returns the keys that an object names. The informer holds no object that names panics on.
-func namesIn[R any](names func(R) []Key, object R) (keys []Key) {
-	_ = lifecycle.Try(func() { keys = names(object) })
-	return slices.DeleteFunc(slices.Clone(keys), func(key Key) bool { return key.Name == "" })
 }
 
 // reference says which objects of a cache a key needs, as its own object names them.

@@ -194,7 +194,7 @@ func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInfor
 		c.mistake("%s: the informer is nil", verb)
 		return
 	}
-	comer, comes := opening(c, inf)
+	comer, comes := c.comers.opening(inf)
 	switch {
 	case c.manager != nil && !comes:
 		c.mistake("%s was called after NewManager", verb)
@@ -236,14 +236,6 @@ func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInfor
 		return
 	}
 	c.sources = append(c.sources, s)
-}
-
-// opening returns the informer of a family that is about to get its sources, if it is one.
-func opening(c *Controller, inf Informer) (*comer, bool) {
-	if in, ok := c.comers.Load(inf); ok && !in.(*comer).opened.Load() {
-		return in.(*comer), true
-	}
-	return nil, false
 }
 
 // namer is the handler of a source. It allocates nothing for an event (BenchmarkNaming): a program starts with one

@@ -157,6 +157,13 @@ func (c *Cache) unreadyNamespace(namespace string) string {
 	return namespace
 }
 
+// PartOf describes a part of a cache, under a name of the caller's.
+func PartOf(inf Informer, place, name string, withText bool) status.Namespace {
+	h := inf.HealthIn(place)
+	return status.Namespace{Name: name, ResourceVersion: inf.ResourceVersion(place), State: string(h.State),
+		Since: h.Since, Reason: ReasonOf(h, withText), LastProgress: h.LastProgress}
+}
+
 // ReasonOf returns why a cache is not Live, or nil.
 func ReasonOf(h informer.Health, withText bool) *status.Error {
 	if h.State == informer.Live {
