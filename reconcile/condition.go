@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/thermostat-go/thermostat/informer"
-	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // Condition says whether an update of an object is worth a look: old is the state that the source saw before, and new
@@ -47,10 +46,12 @@ func AnnotationsChanged[T informer.Object](old, new T) bool {
 	return !maps.Equal(old.GetAnnotations(), new.GetAnnotations())
 }
 
-// wants reports whether one of the conditions holds for an update. The error is the panic of one.
-func (n *namer[T]) wants(e informer.Event[T]) (holds bool, err error) {
-	err = lifecycle.Try(func() {
-		holds = slices.ContainsFunc(n.conditions, func(c Condition[T]) bool { return c(e.Old, e.New) })
-	})
-	return holds, err
+// anyOf returns a function that reports whether one of the conditions holds, or nil if there are none.
+func anyOf[T any](conditions []Condition[T]) func(old, new T) bool {
+	if len(conditions) == 0 {
+		return nil
+	}
+	return func(old, new T) bool {
+		return slices.ContainsFunc(conditions, func(holds Condition[T]) bool { return holds(old, new) })
+	}
 }

@@ -93,7 +93,7 @@ func (c *Controller) Inspect() status.Controller {
 	s := c.outline()
 	for _, source := range c.sources {
 		s.Sources = append(s.Sources, source.name)
-		s.Panicking += int(source.invalid.n.Load())
+		s.Panicking += source.invalid.Len()
 	}
 	for _, ch := range c.channels {
 		s.Sources = append(s.Sources, "WatchesChan "+ch.name)
@@ -102,7 +102,7 @@ func (c *Controller) Inspect() status.Controller {
 		s.Sources = append(s.Sources, "Needs "+n.family.Name())
 	}
 	for source := range c.comers.sources() {
-		s.Panicking += int(source.invalid.n.Load())
+		s.Panicking += source.invalid.Len()
 	}
 	for _, ca := range c.ledger.Caches() {
 		if ca.Subject {
@@ -235,7 +235,7 @@ func (c *Controller) Why(key Key) string { return c.InspectKey(key).Why }
 func (c *Controller) doubt(key Key, now time.Time) *status.Doubt {
 	needed, _ := c.needed(nil, key) // if nobody knows, its own
 	for _, source := range c.sourcesOf(key) {
-		if object, n := source.invalid.example(); n > 0 && !source.subject {
+		if object, n := source.invalid.Example(); n > 0 && !source.subject {
 			return &status.Doubt{Source: source.name, Panicking: n, Example: object.String()}
 		}
 		for _, namespace := range needed {

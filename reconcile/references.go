@@ -5,6 +5,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile/internal/debts"
+	"github.com/thermostat-go/thermostat/reconcile/internal/naming"
 )
 
 // References lets the objects of an informer name objects of another resource, of which the cache holds only those that
@@ -54,7 +55,7 @@ func References[R, T any](c *Controller, from *informer.SharedIndexInformer[R], 
 		return
 	}
 	c.references = append(c.references, reference{c, ca, from, by})
-	addSource(c, "References", to.SharedIndexInformer, &namer[T]{referrers: index.Keys})
+	addSource(c, "References", to.SharedIndexInformer, nil, &naming.Namer[T]{Referrers: index.Keys})
 }
 
 // reference says which objects of a cache a key needs, as its own object names them.

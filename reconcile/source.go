@@ -14,7 +14,7 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	"github.com/thermostat-go/thermostat/reconcile/internal/debts"
-	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
+	"github.com/thermostat-go/thermostat/reconcile/internal/naming"
 )
 
 // Informer is what a Manager needs to know of an informer; *[informer.SharedIndexInformer] is one for every type of
@@ -33,7 +33,7 @@ type source struct {
 	cache   *debts.Cache
 	subject bool // the keys are those of the informer's objects
 	added   *informer.Registration
-	invalid *invalidObjects
+	invalid *naming.Invalid
 }
 
 // invalidObject returns why the object of a key is invalid, or nil: the cache could not take its present state, or a
@@ -42,7 +42,7 @@ func (s *source) invalidObject(key Key) error {
 	if why := s.cache.Invalid(key); why != nil {
 		return why
 	}
-	return s.invalid.of(key)
+	return s.invalid.Of(key)
 }
 
 // For names, for each change of an object, the object's own key. With conditions it names the key for an update only if
@@ -55,8 +55,8 @@ func (s *source) invalidObject(key Key) error {
 // Like [Owns], [Watches] and [DependsOn] it is called before [NewManager], and returns no error. NewManager reports a
 // mistake, such as an informer that is nil. A source that comes later is a mistake, too: [Manager.Run] ends with it.
 func For[T any](c *Controller, inf *informer.SharedIndexInformer[T], conditions ...Condition[T]) {
-	addSource(c, "For", inf, &namer[T]{conditions: conditions, subject: true,
-		nameInvalid: func(o *metav1.PartialObjectMetadata, named []Key) []Key {
+	addSource(c, "For", inf, conditions, &naming.Namer[T]{Subject: true,
+		NameInvalid: func(o *metav1.PartialObjectMetadata, named []Key) []Key {
 			return append(named, informer.KeyOf(o))
 		},
 	})
@@ -93,9 +93,9 @@ func owns[T informer.Object](c *Controller, verb string, inf *informer.SharedInd
 		}
 		return []Key{{Namespace: namespace(o), Name: ref.Name}}
 	}
-	addSource(c, verb, inf, &namer[T]{conditions: conditions,
-		keys: func(o T) []Key { return controller(o) },
-		nameInvalid: func(o *metav1.PartialObjectMetadata, named []Key) []Key {
+	addSource(c, verb, inf, conditions, &naming.Namer[T]{
+		Keys: func(o T) []Key { return controller(o) },
+		NameInvalid: func(o *metav1.PartialObjectMetadata, named []Key) []Key {
 			return append(named, controller(o)...)
 		},
 	})
@@ -125,14 +125,14 @@ func Watches[T any](c *Controller, inf *informer.SharedIndexInformer[T], keys fu
 		c.mistake("Watches: the function is nil")
 		return
 	}
-	addSource(c, "Watches", inf, &namer[T]{conditions: conditions, keys: keys})
+	addSource(c, "Watches", inf, conditions, &naming.Namer[T]{Keys: keys})
 }
 
 // DependsOn lets the controller depend on an informer that names no keys: Reconcile reads it, and what Reconcile
 // writes to it is waited for. It is a source like the others, so a controller whose keys are named by
 // [Controller.Enqueue] alone needs no other.
 func DependsOn[T any](c *Controller, inf *informer.SharedIndexInformer[T]) {
-	addSource(c, "DependsOn", inf, &namer[T]{})
+	addSource(c, "DependsOn", inf, nil, &naming.Namer[T]{})
 }
 
 // WatchesChan names, for each value from a channel, the keys that keys returns for it: for triggers that are not
@@ -189,7 +189,8 @@ type channel struct {
 
 // addSource adds a handler that is inline: it sees every change of the store and only fills a set of keys, so nothing
 // is ever dropped and nothing grows.
-func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInformer[T], n *namer[T]) {
+func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInformer[T], conditions []Condition[T],
+	n *naming.Namer[T]) {
 	if inf == nil {
 		c.mistake("%s: the informer is nil", verb)
 		return
@@ -199,28 +200,29 @@ func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInfor
 	case c.manager != nil && !comes:
 		c.mistake("%s was called after NewManager", verb)
 		return
-	case n.subject && comes:
+	case n.Subject && comes:
 		c.mistake("%s: informer %s comes and goes, and the objects that the keys are of do not", verb, inf.Name())
 		return
-	case slices.ContainsFunc(n.conditions, func(holds Condition[T]) bool { return holds == nil }):
+	case slices.ContainsFunc(conditions, func(holds Condition[T]) bool { return holds == nil }):
 		c.mistake("%s: a condition is nil", verb)
 		return
 	}
 	ca := c.ledger.CacheOf(inf)
-	ca.Subject = ca.Subject || n.subject
+	ca.Subject = ca.Subject || n.Subject
 	ca.Object = func(key Key) (any, bool) { return inf.Get(key) }
-	n.Controller, n.cache, n.cause, n.invalid = c, ca, verb+" "+inf.Name(), &invalidObjects{}
+	n.Wants, n.Controller, n.Cause = anyOf(conditions), c.name, verb+" "+inf.Name()
+	n.Table, n.Ledger, n.Cache, n.Add, n.Invalid = c.keys, c.ledger, ca, c.add, &naming.Invalid{}
 	var resync time.Duration
-	if n.subject {
+	if n.Subject {
 		resync = c.resyncEvery
 	}
-	added, err := inf.AddHandler(n.handle, informer.HandlerOptions{
+	added, err := inf.AddHandler(n.Handle, informer.HandlerOptions{
 		Name: verb + " of controller " + c.name, Inline: true, Resync: resync, CrashOnPanic: true,
 		Reached: func(namespace, _ string) {
-			n.askAgain()
+			n.AskAgain()
 			c.ledger.Reached(ca, namespace)
 		},
-		Invalid: n.handleInvalid,
+		Invalid: n.HandleInvalid,
 	})
 	switch {
 	case err != nil && comes:
@@ -230,141 +232,10 @@ func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInfor
 		c.mistake("%s: %w", verb, err)
 		return
 	}
-	s := source{n.cause, inf, ca, n.subject, added, n.invalid}
+	s := source{n.Cause, inf, ca, n.Subject, added, n.Invalid}
 	if comes {
 		comer.sources = append(comer.sources, s)
 		return
 	}
 	c.sources = append(c.sources, s)
-}
-
-// namer is the handler of a source. It allocates nothing for an event (BenchmarkNaming): a program starts with one
-// event for each object.
-type namer[T any] struct {
-	*Controller
-	cache      *debts.Cache
-	cause      string
-	subject    bool            // each object names its own key
-	keys       func(T) []Key   // returns the keys of a state. Nil: there are none but that
-	referrers  func(Key) []Key // returns the keys that name an object. Nil: there are none
-	conditions []Condition[T]  // of an update, one of which has to hold
-	// nameInvalid appends the keys of an object whose state, with this metadata, cannot be taken into the store. Nil:
-	// there are none.
-	nameInvalid func(*metav1.PartialObjectMetadata, []Key) []Key
-	invalid     *invalidObjects
-
-	// The following belong to the informer's goroutine: an inline handler is called by one at a time.
-	named     []Key // space for the keys of one event
-	panicking map[Key]*panicking[T]
-	askAt     time.Time // the first of their times
-	panics    lifecycle.LogLimit
-}
-
-// handle adds the keys first and tells the ledger second: so a key that was parked is queued once.
-func (n *namer[T]) handle(e informer.Event[T]) {
-	all, earlier := e, n.panicking[e.Key]
-	if earlier != nil {
-		all = earlier.with(e)
-	}
-	worth, err := n.ask(all, earlier != nil)
-	switch {
-	case err != nil:
-		n.panicked(all, 0, err)
-	case earlier != nil:
-		n.forget(e.Key, returned)
-	}
-	if worth {
-		v := keys.Sighting{WriteID: keys.WriteID{UID: e.UID, ResourceVersion: e.ResourceVersion},
-			Created: e.Type == informer.Added, Updated: e.Type == informer.Updated}
-		switch {
-		case e.Type == informer.Deleted:
-			v.ResourceVersion = "" // whoever deletes an object does not learn the version of its end
-		case e.Resync:
-			v = keys.Sighting{} // no write has named the key
-		}
-		n.addNamed(e, v)
-	}
-	version := e.ResourceVersion
-	if e.FinalStateUnknown {
-		version = ""
-	}
-	n.ledger.Saw(n.cache, e.Key, e.UID, version, e.Type == informer.Deleted)
-}
-
-// addNamed adds the keys that an event has named.
-func (n *namer[T]) addNamed(e informer.Event[T], v keys.Sighting) {
-	for _, key := range n.named {
-		if n.Controller.keys.Named(key, n.cause, e.Key, e.ResourceVersion, v) {
-			keys.Compare(n.Controller.keys, key, n.cause, v, e)
-		}
-		n.add(key, e.Initial || e.Resync)
-	}
-	if cap(n.named) > 1024 {
-		n.named = nil // this was an uncommon event
-	}
-}
-
-// ask reports whether an event is worth a look, and puts its keys into named if it is: those of the object's old state
-// and of its new one. Nearly always they are the same, in the same order. With always it is worth a look whatever the
-// conditions say. The error is the panic of a function of the user's; then named has the keys of the other state.
-func (n *namer[T]) ask(e informer.Event[T], always bool) (worth bool, err error) {
-	n.named = n.named[:0]
-	if e.Type == informer.Updated && len(n.conditions) > 0 && !e.Resync {
-		worth, err = n.wants(e)
-		if err == nil && !worth && !always {
-			return false, nil
-		}
-	}
-	if n.subject {
-		n.named = append(n.named, e.Key)
-	}
-	if n.referrers != nil {
-		n.named = append(n.named, n.referrers(e.Key)...)
-	}
-	if n.keys == nil {
-		return true, err
-	}
-	var old, now []Key
-	var failed error
-	if e.Type != informer.Added {
-		old, failed = n.keysOf(e.Old)
-		err = cmp.Or(err, failed)
-		n.named = append(n.named, old...)
-	}
-	if e.Type != informer.Deleted {
-		now, failed = n.keysOf(e.New)
-		err = cmp.Or(err, failed)
-		for i, k := range now {
-			if i >= len(old) || k != old[i] {
-				n.named = append(n.named, k)
-			}
-		}
-	}
-	return true, err
-}
-
-func (n *namer[T]) keysOf(state T) (keys []Key, err error) {
-	err = lifecycle.Try(func() { keys = n.keys(state) })
-	return keys, err
-}
-
-// handleInvalid names the keys of an object that cannot be taken, or can be again: those of both of its states, if it
-// has two. A key that is parked because the cache could not take what it wrote may go on.
-func (n *namer[T]) handleInvalid(key Key, before, now *informer.InvalidError) {
-	defer n.ledger.Saw(n.cache, key, "", "", false)
-	var named []Key
-	for _, state := range []*informer.InvalidError{before, now} {
-		if state == nil || n.nameInvalid == nil {
-			continue
-		}
-		o, from := state.Object, len(named)
-		named = n.nameInvalid(o, named)
-		for i := from; i < len(named); i++ {
-			if !slices.Contains(named[:i], named[i]) {
-				n.Controller.keys.Named(named[i], n.cause, informer.KeyOf(o), o.ResourceVersion,
-					keys.Sighting{WriteID: keys.WriteID{UID: o.UID, ResourceVersion: o.ResourceVersion}})
-				n.add(named[i], false)
-			}
-		}
-	}
 }

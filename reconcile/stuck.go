@@ -1,12 +1,12 @@
 package reconcile
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
-	"runtime"
 	"sync"
 	"time"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // A call of Reconcile that does not return although its context has ended is stuck. Nothing can end it from outside,
@@ -60,8 +60,8 @@ func (w *worker) checkStuck() {
 	}
 	stuck, missing := w.stuck.calls, w.stuck.missing
 	w.stuck.mu.Unlock()
-	stack := goroutineStack(w.id) // the worker cannot leave the call while the lock is held
-	w.turn.SetStuck(cmp.Or(whereInUserCode(stack), "an unknown place"))
+	stack := lifecycle.StackOfGoroutine(w.id) // the worker cannot leave the call while the lock is held
+	w.turn.SetStuck(cmp.Or(lifecycle.WhereInUserCode(stack), "an unknown place"))
 	w.mu.Unlock()
 	r.Log().Error(nil, "Reconcile does not return although its context has ended: its key is out of service until it "+
 		"does or the process restarts", "after", w.timeout+stuckAfter, "otherWorkers", w.workers-missing, "stuckCalls",
@@ -115,25 +115,4 @@ func (c *Controller) alive() error {
 			c.stuck.calls, c.stuck.missing, c.workers)
 	}
 	return nil
-}
-
-// goroutineID returns the number of the calling goroutine, the way stacks spell it: they begin with "goroutine 7
-// [running]:".
-func goroutineID() string {
-	buf := make([]byte, 64)
-	fields := bytes.Fields(buf[:runtime.Stack(buf, false)])
-	return string(fields[1])
-}
-
-// goroutineStack returns the stack of the goroutine of that number. It stops the world for a moment, so it is for rare
-// occasions.
-func goroutineStack(id string) string {
-	buf := make([]byte, 1<<20)
-	all := buf[:runtime.Stack(buf, true)]
-	for stack := range bytes.SplitSeq(all, []byte("\n\n")) {
-		if bytes.HasPrefix(stack, []byte("goroutine "+id+" ")) {
-			return string(stack)
-		}
-	}
-	return "not found"
 }

@@ -58,8 +58,8 @@ func newWorker(c *Controller, takeCtx, runCtx context.Context, startReplacement 
 	runCtx = klog.NewContext(runCtx, log)
 	endedCtx, end := context.WithCancel(runCtx)
 	end()
-	w := &worker{Controller: c, log: log, takeCtx: takeCtx, runCtx: runCtx, endedCtx: endedCtx, id: goroutineID(),
-		startReplacement: startReplacement}
+	w := &worker{Controller: c, log: log, takeCtx: takeCtx, runCtx: runCtx, endedCtx: endedCtx,
+		id: lifecycle.GoroutineID(), startReplacement: startReplacement}
 	w.turn.Log = log
 	return w
 }
@@ -235,7 +235,7 @@ func (w *worker) recorded(result string, stopped bool) keys.Outcome {
 		o.Error = &why
 	}
 	if p := w.outcome.panicked; p != nil {
-		o.Where = whereInUserCode(string(p.Stack))
+		o.Where = lifecycle.WhereInUserCode(string(p.Stack))
 	}
 	if stopped {
 		o.Pause = 0

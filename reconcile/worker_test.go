@@ -103,11 +103,6 @@ func TestACallIsStuckAtItsOwnTime(t *testing.T) {
 	})
 }
 
-func TestAGoroutineIsFoundByItsID(t *testing.T) {
-	require.Contains(t, goroutineStack(goroutineID()), "TestAGoroutineIsFoundByItsID")
-	require.Equal(t, "not found", goroutineStack("0"))
-}
-
 func TestAControllerIsNeverLeftWithoutWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &journal{}

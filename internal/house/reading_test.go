@@ -25,7 +25,7 @@ var rooms = map[string][]string{
 	"internal/lifecycle":     {"internal/lifecycle"},
 	"workqueue":              {"workqueue"},
 	"reconcile": {"reconcile", "reconcile/internal/keys", "reconcile/internal/writes", "reconcile/internal/debts",
-		"reconcile/internal/family", "reconcile/internal/diff", "reconcile/program"},
+		"reconcile/internal/family", "reconcile/internal/naming", "reconcile/internal/diff", "reconcile/program"},
 	"reconcile/status":    {"reconcile/status"},
 	"reconcile/objects":   {"reconcile/objects"},
 	"reconcile/events":    {"reconcile/events"},
@@ -76,7 +76,8 @@ func minutes(t *testing.T, room string) (sum float64) {
 // guided are the folders whose package doc ends with a reading order.
 var guided = []string{"informer", "informer/internal/wire", "informer/internal/wire/intern", "informer/clientgo",
 	"internal/store", "internal/lifecycle", "workqueue", "reconcile", "reconcile/status",
-	"reconcile/internal/keys", "reconcile/internal/writes", "reconcile/internal/family", "reconcile/objects",
+	"reconcile/internal/keys", "reconcile/internal/writes", "reconcile/internal/family",
+	"reconcile/internal/naming", "reconcile/internal/debts", "reconcile/objects",
 	"reconcile/events", "reconcile/rights", "reconcile/serve", "reconcile/metrics", "reconcile/inspect",
 	"internal/election", "internal/sharding", "reconcile/webhook",
 	"reconcile/webhook/webhooktest", "reconcile/plan", "reconcile/reconciletest",

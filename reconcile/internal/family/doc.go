@@ -8,6 +8,7 @@
 //	out   User.Open       an informer is about to run: it is to become a source of the controller
 //	      User.Close      and is one no longer
 //	      User.Arrived    the keys that have run without an informer are to run again
+//	      User.Ready      a key is about to act on an informer
 //	      debts.Ledger    lets keys wait, and settles what they wait for in an informer that is given up
 //
 // The package knows neither Controller nor Manager, no source and no queue. All that it has of a controller is a

@@ -1,8 +1,6 @@
-package reconcile
+package naming
 
 import (
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -50,7 +48,7 @@ func (p *panicking[T]) with(e informer.Event[T]) informer.Event[T] {
 }
 
 // panicked keeps an object for another try, unless it is gone and has had its tries.
-func (n *namer[T]) panicked(e informer.Event[T], tries int, err error) {
+func (n *Namer[T]) panicked(e informer.Event[T], tries int, err error) {
 	if e.Type == informer.Deleted && tries > mostAskAgain {
 		n.forget(e.Key, "An object that makes a function of a source panic is gone, and its keys are not known")
 		return
@@ -67,25 +65,25 @@ func (n *namer[T]) panicked(e informer.Event[T], tries int, err error) {
 	if n.askAt.IsZero() || next.Before(n.askAt) {
 		n.askAt = next
 	}
-	n.invalid.set(e.Key, &informer.InvalidError{Object: metadataOfEvent(e), Err: err})
+	n.Invalid.set(e.Key, &informer.InvalidError{Object: metadataOfEvent(e), Err: err})
 }
 
 // forget ends what panicked has begun.
-func (n *namer[T]) forget(key Key, why string) {
+func (n *Namer[T]) forget(key Key, why string) {
 	delete(n.panicking, key)
-	n.invalid.remove(key)
+	n.Invalid.remove(key)
 	n.log(key, nil, why)
 }
 
-func (n *namer[T]) log(object Key, err error, line string, values ...any) {
+func (n *Namer[T]) log(object Key, err error, line string, values ...any) {
 	if dropped, ok := n.panics.Allow(5); ok {
-		klog.Background().Error(err, line, append(values, "controller", n.Controller.name, "source", n.cause, "object",
+		klog.Background().Error(err, line, append(values, "controller", n.Controller, "source", n.Cause, "object",
 			object, "notLogged", dropped)...)
 	}
 }
 
-// askAgain calls the functions again whose time has come.
-func (n *namer[T]) askAgain() {
+// AskAgain calls the functions again whose time has come. The informer calls it when it has reached a version.
+func (n *Namer[T]) AskAgain() {
 	now := time.Now()
 	if len(n.panicking) == 0 || now.Before(n.askAt) {
 		return
@@ -123,53 +121,4 @@ func metadataOfEvent[T any](e informer.Event[T]) *metav1.PartialObjectMetadata {
 		found.ManagedFields = nil
 	}
 	return found
-}
-
-// invalidObjects are the objects of a source that are invalid because a function of the source panics on them.
-type invalidObjects struct {
-	n   atomic.Int64 // of objects, so that a run takes no lock if there is none
-	mu  sync.Mutex
-	why map[Key]*informer.InvalidError // guarded by mu
-}
-
-func (o *invalidObjects) set(key Key, why *informer.InvalidError) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.why == nil {
-		o.why = make(map[Key]*informer.InvalidError)
-	}
-	o.why[key] = why
-	o.n.Store(int64(len(o.why)))
-}
-
-func (o *invalidObjects) remove(key Key) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	delete(o.why, key)
-	o.n.Store(int64(len(o.why)))
-}
-
-// example returns the first of the objects by name, and how many there are.
-func (o *invalidObjects) example() (first Key, n int) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for key := range o.why {
-		if n++; n == 1 || key.String() < first.String() {
-			first = key
-		}
-	}
-	return first, n
-}
-
-// of returns why the object of a key is invalid, or nil.
-func (o *invalidObjects) of(key Key) error {
-	if o.n.Load() == 0 {
-		return nil
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if why := o.why[key]; why != nil {
-		return why
-	}
-	return nil
 }

@@ -1,6 +1,7 @@
-package reconcile
+package lifecycle
 
 import (
+	"bytes"
 	"fmt"
 	"path"
 	"reflect"
@@ -8,12 +9,34 @@ import (
 	"strings"
 )
 
-// library has the packages of this library that stand above or below the user's code in a stack.
-var library = []string{"reconcile.", "reconcile/objects.", "informer.", "workqueue.", "leaderelection.", "internal/"}
+// GoroutineID returns the number of the calling goroutine, the way stacks spell it: they begin with "goroutine 7
+// [running]:".
+func GoroutineID() string {
+	buf := make([]byte, 64)
+	fields := bytes.Fields(buf[:runtime.Stack(buf, false)])
+	return string(fields[1])
+}
 
-// whereInUserCode returns the function, file and line of the first frame of a stack that is the user's: not Go's, not
+// StackOfGoroutine returns the stack of the goroutine of that number. It stops the world for a moment, so it is for
+// rare occasions.
+func StackOfGoroutine(id string) string {
+	buf := make([]byte, 1<<20)
+	all := buf[:runtime.Stack(buf, true)]
+	for stack := range bytes.SplitSeq(all, []byte("\n\n")) {
+		if bytes.HasPrefix(stack, []byte("goroutine "+id+" ")) {
+			return string(stack)
+		}
+	}
+	return "not found"
+}
+
+// library has the packages of this library that stand above or below the user's code in a stack.
+var library = []string{"reconcile.", "reconcile/internal/", "reconcile/objects.", "informer.", "informer/internal/",
+	"workqueue.", "leaderelection.", "internal/"}
+
+// WhereInUserCode returns the function, file and line of the first frame of a stack that is the user's: not Go's, not
 // Kubernetes' and not this library's. If there is none it returns "".
-func whereInUserCode(stack string) string {
+func WhereInUserCode(stack string) string {
 	lines := strings.Split(stack, "\n")
 	for i := 1; i+1 < len(lines); i += 2 {
 		function, file := lines[i], strings.TrimSpace(lines[i+1])
