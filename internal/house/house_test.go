@@ -24,7 +24,7 @@ const (
 // packages are what users import.
 var packages = []string{"informer", "workqueue", "reconcile", "reconcile/status", "reconcile/program",
 	"reconcile/objects", "reconcile/events", "reconcile/metrics", "reconcile/rights", "reconcile/serve",
-	"reconcile/inspect", "reconcile/webhook", "reconcile/webhook/webhooktest", "reconcile/plan",
+	"reconcile/inspect", "reconcile/sharding", "reconcile/webhook", "reconcile/webhook/webhooktest", "reconcile/plan",
 	"reconcile/reconciletest", "reconcile/reconciletest/cluster", "reconcile/reconciletest/cluster/network",
 	"reconcile/reconciletest/cluster/processnode", "leaderelection"}
 

@@ -79,7 +79,7 @@ var guided = []string{"informer", "informer/internal/wire", "informer/internal/w
 	"reconcile/internal/keys", "reconcile/internal/writes", "reconcile/internal/family",
 	"reconcile/internal/naming", "reconcile/internal/debts", "reconcile/objects",
 	"reconcile/events", "reconcile/rights", "reconcile/serve", "reconcile/metrics", "reconcile/inspect",
-	"internal/election", "internal/sharding", "reconcile/webhook",
+	"internal/election", "reconcile/sharding", "reconcile/webhook",
 	"reconcile/webhook/webhooktest", "reconcile/plan", "reconcile/reconciletest",
 	"reconcile/reconciletest/cluster", "reconcile/reconciletest/cluster/network",
 	"reconcile/reconciletest/cluster/processnode", "leaderelection",

@@ -54,8 +54,7 @@ func newTestGroup(t *testing.T, change func(*Options)) *testGroup {
 func (g *testGroup) start(name string) *testMember {
 	m := &testMember{name: name, link: g.server.Link(), done: make(chan struct{})}
 	opts := Options{REST: m.link.Config(), Namespace: "default", Name: "shards", Identity: name, Slices: 64,
-		By:     func(key types.NamespacedName) string { return key.Name },
-		Gained: func(slices []int) { g.gained(m, slices) }}
+		By: func(key types.NamespacedName) string { return key.Name }}
 	if g.change != nil {
 		g.change(&opts)
 	}
@@ -64,7 +63,15 @@ func (g *testGroup) start(name string) *testMember {
 	require.NoError(g, err)
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), klog.Logger{}))
 	m.cancel = cancel
-	m.works.Go("run", func() { m.err = m.Run(ctx); close(m.done) })
+	m.works.Go("run", func() {
+		for again := true; again; again = errors.Is(m.err, ErrLost) && ctx.Err() == nil {
+			m.err = m.Run(ctx, func(tenure context.Context) error {
+				m.Inherit(tenure, func(context.Context, []int) {}, func(slices []int) { g.gained(m, slices) })
+				return nil
+			})
+		}
+		close(m.done)
+	})
 	g.members = append(g.members, m)
 	return m
 }
@@ -401,7 +408,7 @@ func TestWorkThatDoesNotEnd(t *testing.T) {
 		require.ErrorIs(t, a.err, ErrStuck)
 		require.ErrorContains(t, a.err, fmt.Sprintf("slices [%d]", slice))
 		require.NotContains(t, b.Stats().Slices, slice, "its Lease has to run out first")
-		require.ErrorIs(t, a.Run(context.Background()), ErrStuck)
+		require.ErrorIs(t, a.Run(context.Background(), func(context.Context) error { return nil }), ErrStuck)
 		time.Sleep(20 * time.Second)
 		require.Contains(t, b.Stats().Slices, slice)
 		leave()
@@ -522,7 +529,7 @@ func TestRequestsForCoordination(t *testing.T) {
 		sizes = sizes[:2]
 	}
 	for _, n := range sizes {
-		inGroup(t, func(o *Options) { o.Gained, o.Slices = nil, 256 }, func(g *testGroup) {
+		inGroup(t, func(o *Options) { o.Slices = 256 }, func(g *testGroup) {
 			for i := range n {
 				g.start(fmt.Sprintf("pod-%d", i))
 			}

@@ -18,20 +18,35 @@ import (
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
-// Run takes part in the group until ctx ends: it makes a Lease and renews it, joins the table, takes its share of the
-// slices, and gives slices to others that have asked for them. When a tenure is lost, because no renewal was
-// acknowledged in time or somebody has deleted a Lease, the work that was entered is told to end, and Run begins again.
-// When ctx ends, work has DrainTimeout to end, the slices are given to the other replicas, and Run returns nil when
-// everything that it has started has ended. It returns an error that wraps [ErrStuck] when work that was entered has
-// not left StopGrace after its context has ended.
-func (s *Shards) Run(ctx context.Context) error {
+// Run takes part in the group for one tenure: it makes a Lease and renews it, joins the table, takes its share of the
+// slices, and gives slices to others that have asked for them. When there is a Lease it calls lead, which works on keys
+// between [Shards.Enter] and leave, and has [Shards.Inherit] open the slices that come. The context of lead ends
+//
+//   - when ctx ends. Work that was entered has DrainTimeout to end.
+//   - when the tenure is lost. Then lead, and all work that was entered, have StopGrace to end.
+//
+// When lead has returned, no more work may be entered, the slices whose work has ended are given to the other replicas,
+// and Run returns when everything that it has started has ended:
+//
+//   - what lead returned; an error that says only that the context was canceled becomes nil.
+//   - an error that wraps [ErrLost] when the tenure was lost. Call Run again to take part again.
+//   - an error that wraps [ErrStuck] when lead or work did not end in time, or lead returned such an error. The process
+//     should exit: every further Run is refused.
+//   - nil when ctx ended before there was a Lease.
+//   - [ErrRunning] at once if another call of Run has not returned.
+func (s *Shards) Run(ctx context.Context, lead func(ctx context.Context) error) error {
 	if !s.running.CompareAndSwap(false, true) {
 		return ErrRunning
 	}
 	defer s.running.Store(false)
+	if lead == nil {
+		return errors.New("sharding: Run: lead is nil")
+	}
 	s.mu.Lock()
-	stuck := s.stuck
-	s.led = slices.Repeat([]time.Time{time.Now()}, s.countLocked())
+	stuck, again := s.stuck, s.last != ""
+	if s.led == nil {
+		s.led = slices.Repeat([]time.Time{time.Now()}, s.countLocked())
+	}
 	s.mu.Unlock()
 	if stuck {
 		return fmt.Errorf("sharding: %s: work of an earlier Run %w", s, ErrStuck)
@@ -39,35 +54,32 @@ func (s *Shards) Run(ctx context.Context) error {
 	under, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var background sync.WaitGroup
 	background.Go(func() { (&observer{Shards: s}).run(under) })
-	background.Go(func() { s.tell(under) })
 	defer func() {
 		stop()
 		background.Wait()
 		s.client.transport.Close()
 	}()
-	for old := ""; ; {
-		name, err := s.live(ctx, old)
-		if err != nil || ctx.Err() != nil {
-			return err
-		}
-		old = name
+	if again {
 		lifecycle.Sleep(ctx, s.pace(0.25))
 	}
+	return s.live(ctx, lead)
 }
 
 // A term has the parts of one tenure.
 type term struct{ *Shards }
 
-// live is one tenure, under a name of its own. old is the name of the one before, whose work has ended.
-func (s *Shards) live(ctx context.Context, old string) (name string, err error) {
+// live is one tenure, under a name of its own.
+func (s *Shards) live(ctx context.Context, lead func(context.Context) error) error {
+	s.mu.Lock()
 	r := newReplica(s.opts.Name+"-"+strings.ToLower(rand.Text()[:10]), s.opts.Identity, s.opts.Slices,
 		timing{s.opts.LeaseDuration, s.opts.RenewDeadline}, s.opts.Prepare != nil)
-	if old != "" {
-		r.stopped[old] = true
+	if s.last != "" {
+		r.stopped[s.last] = true
 	}
+	s.mu.Unlock()
 	lease := term{s}.makeLease(ctx, r)
 	if lease == nil {
-		return old, nil
+		return nil
 	}
 	log := klog.FromContext(ctx)
 	log.Info("Taking part", "table", s.String(), "replica", r.name, "identity", r.seat)
@@ -79,34 +91,71 @@ func (s *Shards) live(ctx context.Context, old string) (name string, err error) 
 		r.observe(s.seen, s.now())
 	}
 	s.settleLocked()
+	tenure := s.tenure
 	s.mu.Unlock()
 	var parts sync.WaitGroup
 	parts.Go(func() { term{s}.renew(under, r, lease) })
-	parts.Go(func() { s.act(under, r) })
+	parts.Go(func() { (&actor{Shards: s, r: r}).run(under) })
 	parts.Go(func() { term{s}.prepare(under, r) })
-	err = term{s}.await(ctx, r)
+	l := &leading{}
+	l.start(tenure, lead)
+	err := term{s}.await(ctx, r, l)
 	stop()
 	parts.Wait()
+	stuck := errors.Is(err, ErrStuck)
 	s.mu.Lock()
 	over := r.over
-	if err == nil {
-		s.r = nil
-	} else {
+	if stuck { // the others wait until the Lease has expired
 		s.stuck = true
+		r.lose(errStuck)
+		s.settleLocked()
+	} else {
+		s.r, s.last = nil, r.name
 	}
 	s.mu.Unlock()
 	log.Info("No longer taking part", "table", s.String(), "replica", r.name, "reason", over, "err", err)
-	if err == nil { // else work goes on, and the others wait until the Lease has expired
-		term{s}.removeOwn(ctx, r.name, lease)
+	if stuck {
+		return err
 	}
-	return r.name, err
+	term{s}.removeOwn(ctx, r.name, lease)
+	switch {
+	case ctx.Err() == nil && over != nil && !errors.Is(over, errLeft):
+		return fmt.Errorf("%w: %s: %w", ErrLost, s, over)
+	case lifecycle.IsOnly(err, context.Canceled):
+		return nil
+	}
+	return err
 }
 
-// await returns nil when the tenure is over and all its work has ended, or an error when that takes too long.
-func (s term) await(ctx context.Context, r *replica) error {
+// leading is the call of the lead function of one tenure.
+type leading struct {
+	group lifecycle.Group // of that goroutine; await waits for it
+	err   error           // what lead returned; to be read when it has
+	stop  context.CancelFunc
+}
+
+// start calls lead on a goroutine of its own. Its context ends with the tenure or by stop.
+func (l *leading) start(tenure context.Context, lead func(context.Context) error) {
+	tenure, l.stop = context.WithCancel(tenure)
+	l.group.Go("lead", func() {
+		defer l.stop()
+		l.err = lead(tenure)
+	})
+}
+
+// await returns when lead and all the work of the tenure have ended, with what lead returned, or, with an error that
+// wraps ErrStuck, when that takes too long.
+func (s term) await(ctx context.Context, r *replica, l *leading) error {
 	const clockCheck = time.Second // after a sleep of the machine timers are late by as long as it slept
-	stopping := ctx.Done()
+	stopping, returned := ctx.Done(), l.group.Done()
 	var tooLate, drained <-chan time.Time
+	leaving := false
+	leave := func() {
+		if !leaving {
+			leaving, drained = true, time.After(s.opts.DrainTimeout)
+			s.change(r.leave)
+		}
+	}
 	deadline := time.NewTimer(0)
 	defer deadline.Stop()
 	for {
@@ -115,12 +164,12 @@ func (s term) await(ctx context.Context, r *replica) error {
 		if r.over != nil && s.tenure.Err() == nil {
 			s.settleLocked()
 		}
-		over, busy, changed, left := r.over != nil, len(s.works) > 0, s.changed, r.left(s.now())
+		over, busy, changed, left := r.over != nil, len(s.works) > 0 || returned != nil, s.changed, r.left(s.now())
 		s.mu.Unlock()
 		switch {
 		case over && !busy:
-			return nil
-		case (over || stopping == nil && !busy) && tooLate == nil:
+			return l.err
+		case (over || leaving && !busy) && tooLate == nil:
 			tooLate = time.After(s.opts.StopGrace)
 		}
 		deadline.Reset(max(min(left, clockCheck), time.Millisecond))
@@ -130,14 +179,21 @@ func (s term) await(ctx context.Context, r *replica) error {
 		select {
 		case <-changed:
 		case <-deadline.C:
+		case <-returned:
+			returned = nil
+			if errors.Is(l.err, ErrStuck) {
+				return l.err
+			}
+			leave()
 		case <-stopping:
-			stopping, drained = nil, time.After(s.opts.DrainTimeout)
-			s.change(r.leave)
+			stopping = nil
+			l.stop()
+			leave()
 		case <-drained: // what has ended is given to others; what has not is told to end
 			drained, tooLate = nil, time.After(s.opts.StopGrace)
 			s.change(s.cancelWorksLocked)
 		case <-tooLate:
-			if err := s.overdue(); err != nil {
+			if err := s.overdue(returned != nil); err != nil {
 				return err
 			}
 			s.change(func() { r.lose(errLeft) }) // the others could not be told
@@ -151,15 +207,18 @@ func (s term) cancelWorksLocked() {
 	}
 }
 
-// overdue returns an error that names the slices whose work goes on.
-func (s term) overdue() error {
+// overdue returns an error that names the slices whose work goes on, or lead if that does.
+func (s term) overdue(leads bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []int
 	for slice := range s.works {
 		all = append(all, slice)
 	}
-	if len(all) == 0 {
+	switch {
+	case len(all) == 0 && leads:
+		return fmt.Errorf("sharding: %s: the lead function %w: it had %v", s, ErrStuck, s.opts.StopGrace)
+	case len(all) == 0:
 		return nil
 	}
 	slices.Sort(all)
@@ -281,33 +340,6 @@ func (s *Shards) observed(w world, lease *coordinationv1.Lease) {
 		s.r.observe(w, s.now())
 		s.noteLedLocked()
 		s.settleLocked()
-	}
-}
-
-// tell calls Gained and Lost.
-func (s *Shards) tell(ctx context.Context) {
-	for {
-		s.mu.Lock()
-		all, changed := s.news, s.changed
-		s.news = nil
-		s.mu.Unlock()
-		for _, n := range all {
-			f := s.opts.Lost
-			if n.gained {
-				f = s.opts.Gained
-			}
-			if f != nil {
-				f(n.slices)
-			}
-		}
-		if len(all) > 0 {
-			continue
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return
-		}
 	}
 }
 

@@ -37,10 +37,6 @@ type Options struct {
 	// returns nil when the work of these slices could begin at once; an error is logged, and it is called again. Slices
 	// whose owner has left or died come without.
 	Prepare func(ctx context.Context, slices []int) error
-	// Gained and Lost, if set, are called when this replica may work on slices, and when none of their work goes on any
-	// more: in the order in which it happens, one call at a time. While they do not return later calls are late, and
-	// nothing else.
-	Gained, Lost func(slices []int)
 
 	// LeaseDuration, RenewDeadline, RetryPeriod, StopGrace and DrainTimeout are as in package leaderelection, with the
 	// same defaults: 15 s, 10 s, 2 s, 3 s and 30 s. Work of a slice that others have asked for has DrainTimeout to end,

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/thermostat-go/thermostat/internal/election"
-	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
 // A replica is the rules of one replica, without requests, goroutines or clocks: what it has seen, what it may do, and
@@ -68,6 +67,7 @@ var (
 	errTable   = errors.New("sharding: the table was deleted or edited")
 	errExpired = errors.New("sharding: no renewal was acknowledged in time")
 	errDeleted = errors.New("sharding: this replica's Lease was deleted or edited")
+	errStuck   = errors.New("sharding: work of this replica has not ended in time")
 )
 
 func newReplica(name, seat string, n int, t timing, prepares bool) *replica {
@@ -151,7 +151,7 @@ func (r *replica) prepared(slices []int) {
 // observe takes in what there is to see. now is when the answer arrived.
 func (r *replica) observe(seen world, now election.Instant) {
 	last := r.seen
-	if r.older(seen) {
+	if seen.isOlder(last) {
 		seen.table, seen.at = last.table, last.at // an answer that was under way when a later one came
 	}
 	for name, s := range seen.leases {
@@ -164,16 +164,11 @@ func (r *replica) observe(seen world, now election.Instant) {
 	}
 	r.seen = seen
 	r.follow(now)
-	if fresh := last.table == nil || seen.table == nil || last.table.Life != seen.table.Life; fresh || r.outsiders() {
+	fresh := last.table == nil || seen.table == nil || last.table.Life != seen.table.Life
+	if fresh || r.seen.outsiders(r.stopped) {
 		r.clear = now.Mono
 	}
 	r.forget()
-}
-
-// older reports that a table is an earlier version of the one that this replica has seen.
-func (r *replica) older(seen world) bool {
-	return r.seen.table != nil && seen.at.uid == r.seen.at.uid &&
-		kube.Older(seen.at.resourceVersion, r.seen.at.resourceVersion)
 }
 
 // follow does what the table says: it begins and stops the work of slices.
@@ -221,29 +216,11 @@ func (r *replica) follow(now election.Instant) {
 	}
 }
 
-// outsiders reports whether there is a Lease of a replica that the table does not have. It may be at work under an
-// earlier life of the table.
-func (r *replica) outsiders() bool {
-	for name := range r.seen.leases {
-		if _, ok := r.memberOf(name); !ok && !r.stopped[name] {
-			return true
-		}
-	}
-	return false
-}
-
-func (r *replica) memberOf(name string) (member, bool) {
-	if r.seen.table == nil {
-		return member{}, false
-	}
-	return r.seen.table.member(name)
-}
-
 // forget keeps of the others only what is still there to be known.
 func (r *replica) forget() {
 	isPast := func(name string) bool {
 		_, lease := r.seen.leases[name]
-		_, member := r.memberOf(name)
+		_, member := r.seen.memberOf(name)
 		return !lease && !member
 	}
 	maps.DeleteFunc(r.gone, func(name string, _ time.Time) bool { return isPast(name) })
@@ -378,7 +355,7 @@ func (r *replica) prove(now election.Instant) step {
 		}
 	}
 	for name, s := range r.seen.leases {
-		_, isMember := r.memberOf(name)
+		_, isMember := r.seen.memberOf(name)
 		if !isMember && name != r.name && !r.stopped[name] && now.Mono.Sub(s.since) >= r.longestWait() {
 			return step{kind: removeLease, name: name, at: s.version, shared: true}
 		}
@@ -392,7 +369,7 @@ func (r *replica) longestWait() time.Duration { return max(r.timing.lease, r.lon
 // when this life began. It has been seen since, and has joined this life, which nobody does who works under another; or
 // it was gone before, and the wait for that is over.
 func (r *replica) mayOpen(now election.Instant) bool {
-	return !r.outsiders() && now.Mono.Sub(r.clear) >= r.longestWait()
+	return !r.seen.outsiders(r.stopped) && now.Mono.Sub(r.clear) >= r.longestWait()
 }
 
 // handable returns the slices whose work has ended for others that have asked for them.

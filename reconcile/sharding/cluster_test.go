@@ -74,16 +74,20 @@ func runReplica() error {
 	shards, err = New(Options{REST: cfg, Namespace: os.Getenv("NAMESPACE"), Name: "shards",
 		Identity: os.Getenv("REPLICA"), By: func(key types.NamespacedName) string { return key.Name },
 		Slices: realSlices, LeaseDuration: 3 * time.Second, RenewDeadline: 1500 * time.Millisecond,
-		RetryPeriod: 400 * time.Millisecond, StopGrace: 500 * time.Millisecond,
-		Gained: func(slices []int) {
-			for _, slice := range slices {
-				working.Go("work", func() { _ = work(slice, keyOf(slice, realSlices)) })
-			}
-		}})
+		RetryPeriod: 400 * time.Millisecond, StopGrace: 500 * time.Millisecond})
 	if err != nil {
 		return err
 	}
-	err = shards.Run(ctx)
+	for again := true; again; again = errors.Is(err, ErrLost) && ctx.Err() == nil {
+		err = shards.Run(ctx, func(tenure context.Context) error {
+			shards.Inherit(tenure, func(context.Context, []int) {}, func(slices []int) {
+				for _, slice := range slices {
+					working.Go("work", func() { _ = work(slice, keyOf(slice, realSlices)) })
+				}
+			})
+			return nil
+		})
+	}
 	<-working.Done()
 	return err
 }

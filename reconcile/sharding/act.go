@@ -24,16 +24,16 @@ type actor struct {
 	races int // writes in a row that came too late
 }
 
-func (s *Shards) act(ctx context.Context, r *replica) {
-	a := &actor{Shards: s, r: r}
+func (a *actor) run(ctx context.Context) {
+	r := a.r
 	for ctx.Err() == nil {
-		s.mu.Lock()
-		next, changed := r.next(s.now(), a.newLife()), s.changed
-		if r.over != nil && s.tenure.Err() == nil {
-			s.settleLocked()
+		a.mu.Lock()
+		next, changed := r.next(a.now(), a.newLife()), a.changed
+		if r.over != nil && a.tenure.Err() == nil {
+			a.settleLocked()
 		}
 		rank := a.rankLocked()
-		s.mu.Unlock()
+		a.mu.Unlock()
 		if wait := a.wait(next, rank); wait > 0 {
 			idle := time.NewTimer(wait)
 			select {

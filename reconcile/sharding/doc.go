@@ -1,28 +1,24 @@
 // Package sharding lets all replicas of a controller work at once, each on its own share of the keys. They agree on the
 // shares through Leases alone: there is no component of its own, no label on objects and no webhook.
 //
-//	shards, err := sharding.New(sharding.Options{REST: cfg, Namespace: "prod", Name: "my-controller",
-//		Gained: func(slices []int) { /* queue the keys of these slices */ }})
+//	shards, err := sharding.New(sharding.Options{REST: base, Namespace: "prod", Name: "my-controller"})
+//
+// # Without a Manager
+//
+//	err = shards.Run(ctx, func(ctx context.Context) error { // again while the error wraps ErrLost
+//		settle := func(ctx context.Context, slices []int) { /* wait until the caches are up to date */ }
+//		opened := func(slices []int) { /* queue the keys of these slices */ }
+//		shards.Inherit(ctx, settle, opened)
+//		return nil
+//	})
 //	...
-//	go shards.Run(ctx)
-//	...
-//	ctx, epoch, leave, err := shards.Enter(ctx, key) // in front of each reconcile
+//	ctx, epoch, leave, err := shards.Enter(ctx, key) // in front of each run of a key
 //	if err != nil {
 //		return nil // another replica has the key
 //	}
 //	defer leave()
 //
-// # What it does not do yet
-//
-// It is internal as long as that is so: internals.md says what its tests do not show yet. It is not wired into package
-// reconcile. A Manager takes
-// no Shards as its Elector, keeps the keys of all slices, and its informers cache everything. Until then each replica
-// runs its workers all the time, without an Elector; Reconcile begins with Enter and ends with leave; Gained calls
-// Controller.Enqueue for the keys of the slices that a cache has ([Shards.Slice] tells); and the requests go through
-// [Shards.Fence]. A replica does not tell the next owner of a slice what it wrote: the next owner's caches may be
-// behind it for a moment, so its updates need a resourceVersion as a precondition, and what it creates needs a name
-// that follows from its owner. What the seam has to be, internals.md says. There are no weights, and a hot slice is
-// not split.
+// The requests go through [Shards.Fence].
 //
 // # Words
 //
@@ -125,10 +121,10 @@
 //	name      started by         ends when                          waited for by
 //	observe   Run                Run is about to return             Run
 //	(stream)  observe, a watch   the watch ends                     observe
-//	tell      Run                Run is about to return             Run; it calls Gained and Lost
-//	renew     Run, per tenure    the tenure ends                    Run
-//	act       Run, per tenure    the tenure ends                    Run
-//	prepare   Run, per tenure    the tenure ends                    Run; it calls Prepare
+//	lead      Run                lead returns                       Run, unless it returns ErrStuck
+//	renew     Run                the tenure ends                    Run
+//	act       Run                the tenure ends                    Run
+//	prepare   Run                the tenure ends                    Run; it calls Prepare
 //
 // internals.md has what package reconcile needs for this one, figures, reasons, and the reading order.
 package sharding

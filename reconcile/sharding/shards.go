@@ -21,15 +21,19 @@ var (
 	// ErrNotOwned is wrapped by the error of [Shards.Enter] for a key whose slice this replica does not own, or does
 	// not own any more, and by that of a request that the fence refused or cut off.
 	ErrNotOwned = errors.New("sharding: this replica does not own the slice")
-	// ErrStuck is wrapped by what Run returns when work that was entered has not ended in time. Its slices are not
-	// released, but the replica's Lease will expire: the process should exit before it does.
+	// ErrLost is wrapped by what Run returns when the tenure was lost, with the reason: no renewal was acknowledged in
+	// time, or somebody has deleted or edited a Lease. Call Run again to take part again.
+	ErrLost = errors.New("sharding: the tenure was lost")
+	// ErrStuck is wrapped by what Run returns when work has not ended in time. Its slices are not released, but the
+	// replica's Lease will expire: the process should exit before it does.
 	ErrStuck = lifecycle.ErrStuck
 	// ErrRunning is returned by Run while an earlier Run has not returned.
 	ErrRunning = errors.New("sharding: Run was called while it was running")
 )
 
 // Shards is one replica of a group that shares the slices. It is made by [New]; its zero value is not useful. Run takes
-// part, once per call and in one call at a time; every other method may be called at any time, from any goroutine.
+// part, for one tenure per call and in one call at a time, and Inherit is called in one call at a time; every other
+// method may be called at any time, from any goroutine.
 type Shards struct {
 	// Never changed after New.
 	opts   Options // with its defaults
@@ -46,11 +50,11 @@ type Shards struct {
 	tenure  context.Context // of r: ends when that is over
 	end     context.CancelCauseFunc
 	changed chan struct{} // closed, and made anew, when anything here has changed
-	news    []news        // for Gained and Lost
 	stuck   bool          // work of an earlier tenure goes on; never reset
+	last    string        // the name of the tenure before, whose work has ended; empty: there was none
 	seen    world
 	lease   *coordinationv1.Lease // the table's, as it was seen: what is written keeps its metadata
-	led     []time.Time           // until when each slice is known to be led
+	led     []time.Time           // until when each slice is known to be led; nil before the first Run
 	stats   Stats
 }
 
@@ -59,14 +63,9 @@ type work struct {
 	slice   int
 	ctx     context.Context // ends when the work has to
 	cancel  context.CancelCauseFunc
+	open    bool        // Inherit has settled what earlier owners have left: Enter lets work begin
 	running int         // calls of Enter that have not left
 	drain   *time.Timer // ends ctx; nil until the slice is to be given away
-}
-
-// news is for Gained or Lost.
-type news struct {
-	slices []int
-	gained bool
 }
 
 // New checks the options and makes a replica. It sends no request.
@@ -114,17 +113,18 @@ func (s *Shards) Owns(key types.NamespacedName) bool {
 
 // ownsLocked returns the work of a slice, if it may begin.
 func (s *Shards) ownsLocked(slice int) *work {
-	if s.r == nil || !s.r.owns(slice, s.now()) {
-		return nil
+	if w := s.works[slice]; w != nil && w.open && s.r.owns(slice, s.now()) {
+		return w
 	}
-	return s.works[slice]
+	return nil
 }
 
 // Enter begins work on a key, such as one call of Reconcile. Its error wraps [ErrNotOwned] if this replica does not own
-// the key's slice. The slice is not given away before leave was called, which the work does when it has ended. Its
-// context ends when the slice is lost, or others have asked for it and DrainTimeout has passed: then it has to return
-// within StopGrace. Epoch is higher than that of every earlier owner, as long as nobody deletes or edits the table: a
-// store that keeps the highest one can refuse the writes of earlier owners.
+// the key's slice, or [Shards.Inherit] has not opened it yet. The slice is not given away before leave was called,
+// which the work does when it has ended. Its context ends when the slice is lost, or others have asked for it and
+// DrainTimeout has passed: then it has to return within StopGrace. Epoch is higher than that of every earlier owner, as
+// long as nobody deletes or edits the table: a store that keeps the highest one can refuse the writes of earlier
+// owners.
 func (s *Shards) Enter(ctx context.Context, key types.NamespacedName) (
 	working context.Context, epoch int64, leave func(), err error) {
 	text := s.opts.By(key)
@@ -153,7 +153,6 @@ type workKey struct{ *Shards }
 
 // settleLocked makes works what the rules say, after every change of theirs.
 func (s *Shards) settleLocked() {
-	var gained, lost []int
 	for slice, w := range s.works {
 		h := s.r.holds[slice]
 		if h != nil && h.phase == working && s.r.over == nil {
@@ -174,7 +173,7 @@ func (s *Shards) settleLocked() {
 			w.cancel(nil)
 			s.r.workEnded(slice)
 			delete(s.works, slice)
-			lost = append(lost, slice)
+			s.stats.Lost++
 		}
 	}
 	if s.r != nil {
@@ -183,30 +182,15 @@ func (s *Shards) settleLocked() {
 				w := &work{slice: slice}
 				w.ctx, w.cancel = context.WithCancelCause(s.tenure)
 				s.works[slice] = w
-				gained = append(gained, slice)
+				s.stats.Gained++
 			}
 		}
 		if s.r.over != nil {
 			s.end(fmt.Errorf("%w any more: %w", ErrNotOwned, s.r.over))
 		}
 	}
-	s.tellLocked(lost, false)
-	s.tellLocked(gained, true)
 	close(s.changed)
 	s.changed = make(chan struct{})
-}
-
-func (s *Shards) tellLocked(all []int, gained bool) {
-	if len(all) == 0 {
-		return
-	}
-	slices.Sort(all)
-	if gained {
-		s.stats.Gained += uint64(len(all))
-	} else {
-		s.stats.Lost += uint64(len(all))
-	}
-	s.news = append(s.news, news{all, gained})
 }
 
 func (s *Shards) now() election.Instant {
@@ -237,7 +221,7 @@ type Stats struct {
 	Members int    // replicas in the table
 	Turn    int64  // of the table: how often it was changed in its present life
 	Tenures uint64 // begun: one, and one more after each loss
-	// Gained and Lost count slices whose work could begin, and whose work has ended.
+	// Gained and Lost count slices that came to this replica, and whose work has ended.
 	Gained, Lost uint64
 	Requests     uint64 // sent, whether answered or not
 	LostRaces    uint64 // writes that came too late: another replica was faster

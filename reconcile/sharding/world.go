@@ -1,0 +1,50 @@
+package sharding
+
+import (
+	"time"
+
+	"github.com/thermostat-go/thermostat/internal/kube"
+)
+
+// A world is what one list, and the watch from its version on, have shown: the table and the Leases of all replicas, as
+// they were at one moment. Both are of one kind, so whoever has seen a version of the table has also seen every Lease
+// that was made before it.
+type world struct {
+	known  bool
+	table  *table  // nil: there is none, or it was edited
+	at     version // of the table's Lease; zero if that does not exist
+	leases map[string]sight
+}
+
+// isOlder reports that the table is an earlier version of another one.
+func (w world) isOlder(than world) bool {
+	return than.table != nil && w.at.uid == than.at.uid && kube.Older(w.at.resourceVersion, than.at.resourceVersion)
+}
+
+func (w world) memberOf(name string) (member, bool) {
+	if w.table == nil {
+		return member{}, false
+	}
+	return w.table.member(name)
+}
+
+// outsiders reports whether there is a Lease of a replica that the table does not have, and that has not certainly
+// stopped. It may be at work under an earlier life of the table.
+func (w world) outsiders(stopped map[string]bool) bool {
+	for name := range w.leases {
+		if _, ok := w.memberOf(name); !ok && !stopped[name] {
+			return true
+		}
+	}
+	return false
+}
+
+// A version is a state of one Lease.
+type version struct{ uid, resourceVersion string }
+
+// A sight is a Lease as it was seen.
+type sight struct {
+	version
+	seconds int       // the duration that it records
+	since   time.Time // when the answer arrived that first showed this version; set by [replica.observe]
+}
