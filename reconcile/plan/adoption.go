@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/thermostat-go/thermostat/reconcile/internal/world"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
@@ -123,11 +124,11 @@ func (a *adoptions) end(o reconciletest.Object, n int) {
 	for _, l := range a.left {
 		_, byReplicaSets := l.workload.(*appsv1.Deployment)
 		owner := metav1.GetControllerOf(o)
-		selector, _ := selectedBy(l.workload)
+		selector, _ := world.SelectedBy(l.workload)
 		matches, err := metav1.LabelSelectorAsSelector(selector)
 		if err == nil && isPod != byReplicaSets && (owner == nil || owner.UID == l.workload.GetUID()) &&
 			l.workload.GetNamespace() == o.GetNamespace() && matches.Matches(labels.Set(o.GetLabels())) &&
-			named(l.workload, o) {
+			world.Named(l.workload, o) {
 			l.pods = max(0, l.pods-n)
 		}
 	}
@@ -155,9 +156,9 @@ func (a *adoptions) podsOf(o reconciletest.Object) int {
 
 // makesSamePods reports whether two workloads have the same template.
 func makesSamePods(a, b reconciletest.Object) bool {
-	_, one := selectedBy(a)
-	_, other := selectedBy(b)
-	return sameTemplate(*one, *other)
+	_, one := world.SelectedBy(a)
+	_, other := world.SelectedBy(b)
+	return world.SameTemplate(*one, *other)
 }
 
 // most is how many pods a workload wants.

@@ -32,8 +32,7 @@ import (
 // askAgain is how long a refused list is not asked for again.
 const askAgain = 10 * time.Second
 
-// attempts is how often something is tried that fails since others write to the same object meanwhile: a dry run in the
-// cluster, and what a world does to the fork.
+// attempts is how often a dry run in the cluster is tried that fails since others write to the same object meanwhile.
 const attempts = 5
 
 // pageSize is how many objects one request asks the cluster for.

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/reconcile/internal/world"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
@@ -49,7 +50,7 @@ type Server struct {
 	setup    Setup
 	recorder *recorder
 	tracer   *tracer
-	world    *world // nil: it stands still
+	world    *world.World // nil: it stands still
 	config   *rest.Config
 	listener net.Listener
 	dir      string // with the kubeconfig
@@ -109,10 +110,9 @@ func (s *Server) start(cfg *rest.Config, o Options) (err error) {
 	}
 	s.tracer = newTracer(b, s.server.Link().Config())
 	if o.World == Healthy {
-		if s.world, err = newWorld(s.server.Link().Config()); err != nil {
+		if s.world, err = newWorld(s.server.Link().Config(), s.recorder); err != nil {
 			return err
 		}
-		s.world.drew = s.recorder.drew
 	}
 	s.recorder.told, s.recorder.judged = s.told, user != ""
 	s.link = s.server.LinkAs(user)
@@ -144,20 +144,18 @@ func seedOf(host string) uint64 {
 
 // told lets follow what a change leads to: the channel is closed when it has. Nil: nothing follows.
 func (s *Server) told(verb string, w reconciletest.BaseWrite) <-chan struct{} {
-	var follow func()
-	switch {
-	case w.By == worldManager:
+	if w.By == worldManager {
 		return nil
+	}
+	items := s.affected(w)
+	follow := func() { s.carryOut(w, items) }
+	switch {
 	case verb == "delete":
 		follow = func() {
 			s.tracer.follow(s.ctx, w)
-			if s.world != nil && carriesOut(w) {
-				s.carryOut(w)
-			}
+			s.carryOut(w, items)
 		}
-	case s.world != nil && carriesOut(w):
-		follow = func() { s.carryOut(w) }
-	default:
+	case len(items) == 0:
 		return nil
 	}
 	leave, ok := s.join("follower")
@@ -176,9 +174,12 @@ func (s *Server) told(verb string, w reconciletest.BaseWrite) <-chan struct{} {
 }
 
 // carryOut lets a healthy world do what a write asks for.
-func (s *Server) carryOut(w reconciletest.BaseWrite) {
+func (s *Server) carryOut(w reconciletest.BaseWrite, items []world.Item) {
+	if len(items) == 0 {
+		return
+	}
 	s.recorder.Approximate(w.Request, "what is written counts as carried out at once, as in a healthy cluster")
-	if err := s.world.carryOut(s.ctx, w); err != nil && s.ctx.Err() == nil {
+	if err := s.world.CarryOut(s.ctx, items); err != nil && s.ctx.Err() == nil {
 		s.recorder.Approximate(w.Request, fmt.Sprintf("it could not be carried out: %v", err))
 	}
 }

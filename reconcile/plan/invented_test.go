@@ -131,8 +131,8 @@ func TestWhatTheClusterHasIsNotInvented(t *testing.T) {
 // TestTheHashesOfAHealthyWorldAreInvented has a ReplicaSet of which the program writes the name.
 func TestTheHashesOfAHealthyWorldAreInvented(t *testing.T) {
 	r := newRecorder()
-	w := &world{drew: r.drew}
-	hash := w.hashOf(corev1.PodTemplateSpec{})
+	const hash = "5d8f7c9b64"
+	r.drew(hash)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "2", Name: "web-" + hash + "-x7x8k",
 		GenerateName: "web-" + hash + "-"}}
 	r.Wrote(reconciletest.BaseWrite{By: worldManager, New: pod})

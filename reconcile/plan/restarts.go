@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/thermostat-go/thermostat/reconcile/internal/world"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
@@ -80,25 +81,10 @@ func restarts(one *recorded, before, now reconciletest.Object) (*Restarts, error
 // adopts reports whether a workload takes over the pods, or the ReplicaSets, that one of its name has left: its
 // selector matches them.
 func adopts(now, left reconciletest.Object) bool {
-	selector, _ := selectedBy(now)
-	_, pods := selectedBy(left)
+	selector, _ := world.SelectedBy(now)
+	_, pods := world.SelectedBy(left)
 	matches, err := metav1.LabelSelectorAsSelector(selector)
 	return err == nil && pods != nil && matches.Matches(labels.Set(pods.Labels))
-}
-
-// selectedBy returns the selector of a workload, and the template of its pods; nil: it is no workload.
-func selectedBy(o reconciletest.Object) (*metav1.LabelSelector, *corev1.PodTemplateSpec) {
-	switch o := o.(type) {
-	case *appsv1.Deployment:
-		return o.Spec.Selector, &o.Spec.Template
-	case *appsv1.StatefulSet:
-		return o.Spec.Selector, &o.Spec.Template
-	case *appsv1.DaemonSet:
-		return o.Spec.Selector, &o.Spec.Template
-	case *appsv1.ReplicaSet:
-		return o.Spec.Selector, &o.Spec.Template
-	}
-	return nil, nil
 }
 
 // ofPod is about the pod itself: it is deleted, or a container gets another image, with which the kubelet starts it
@@ -171,7 +157,7 @@ func ofStatefulSet(was, now *appsv1.StatefulSet, why []string) *Restarts {
 }
 
 func ofDaemonSet(was, now *appsv1.DaemonSet, why []string) *Restarts {
-	if len(why) == 0 || was.UID != now.UID && templateGeneration(was) == templateGeneration(now) {
+	if len(why) == 0 || was.UID != now.UID && world.TemplateGeneration(was) == world.TemplateGeneration(now) {
 		return nil // a new one takes pods for its own by the number of their template
 	}
 	r := &Restarts{Pods: int(was.Status.CurrentNumberScheduled), Why: why}
@@ -179,11 +165,6 @@ func ofDaemonSet(was, now *appsv1.DaemonSet, why []string) *Restarts {
 		r.When = "when they are deleted (OnDelete)"
 	}
 	return r
-}
-
-// templateGeneration counts the changes of a DaemonSet's template. Its pods have the number as a label.
-func templateGeneration(d *appsv1.DaemonSet) string {
-	return d.Annotations[appsv1.DeprecatedTemplateGeneration]
 }
 
 // changesPods reports whether a pod template is another one, anywhere below a value. One that was not there before is

@@ -1,25 +1,22 @@
-package plan
+package world
 
 import (
 	"context"
 	"encoding/json"
-	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-
-	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
 // revisionOf returns the newest ControllerRevision of a StatefulSet or DaemonSet that has its template; nil: there is
 // none. Those that a workload has left count as well: the controllers of Kubernetes adopt them as they adopt its pods,
 // so that a workload which is made anew as it was keeps its pods. The names of pods' revisions come from there.
-func (w *world) revisionOf(ctx context.Context, set reconciletest.Object) (
+func (w *World) revisionOf(ctx context.Context, set Object) (
 	newest *appsv1.ControllerRevision, err error) {
-	if served, err := w.servesRevisions(); err != nil || !served {
+	if served, err := w.serves(appsv1.SchemeGroupVersion.String(), "controllerrevisions"); err != nil || !served {
 		return nil, err
 	}
 	list, err := w.client.AppsV1().ControllerRevisions(set.GetNamespace()).List(ctx, metav1.ListOptions{})
@@ -29,7 +26,7 @@ func (w *world) revisionOf(ctx context.Context, set reconciletest.Object) (
 	if err != nil {
 		return nil, err
 	}
-	selector, template := selectedBy(set)
+	selector, template := SelectedBy(set)
 	matches, err := metav1.LabelSelectorAsSelector(selector)
 	if err != nil {
 		return nil, err
@@ -46,23 +43,9 @@ func (w *world) revisionOf(ctx context.Context, set reconciletest.Object) (
 		if json.Unmarshal(one.Data.Raw, &data) != nil { // another controller's
 			continue
 		}
-		if sameTemplate(data.Spec.Template, *template) && (newest == nil || one.Revision > newest.Revision) {
+		if SameTemplate(data.Spec.Template, *template) && (newest == nil || one.Revision > newest.Revision) {
 			newest = one
 		}
 	}
 	return newest, nil
-}
-
-// servesRevisions reports whether the cluster has ControllerRevisions: one in memory has none.
-func (w *world) servesRevisions() (bool, error) {
-	if w.revisions == nil {
-		served, err := w.client.Discovery().ServerResourcesForGroupVersion(appsv1.SchemeGroupVersion.String())
-		if err != nil {
-			return false, err
-		}
-		w.revisions = new(slices.ContainsFunc(served.APIResources, func(r metav1.APIResource) bool {
-			return r.Name == "controllerrevisions"
-		}))
-	}
-	return *w.revisions, nil
 }

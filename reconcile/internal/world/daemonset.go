@@ -1,0 +1,114 @@
+package world
+
+import (
+	"context"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+const templateGenerationLabel = "pod-template-generation"
+
+// TemplateGeneration counts the changes of a DaemonSet's template. Its pods have the number as a label.
+func TemplateGeneration(d *appsv1.DaemonSet) string {
+	return d.Annotations[appsv1.DeprecatedTemplateGeneration]
+}
+
+// nodes is the part of a world that gives pods to nodes, for DaemonSets.
+type nodes struct{ *World }
+
+// daemonSet gives a DaemonSet a pod on each node that its template selects by labels. A pod of an older template is
+// replaced, one after the other unless all is done at once.
+func (w nodes) daemonSet(ctx context.Context, i Item) (again time.Duration, err error) {
+	c := w.client.AppsV1().DaemonSets(i.Namespace)
+	set, err := c.Get(ctx, i.Name, metav1.GetOptions{})
+	if err != nil || set.DeletionTimestamp != nil {
+		return 0, err
+	}
+	nodes, err := w.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{
+		LabelSelector: labels.SelectorFromSet(set.Spec.Template.Spec.NodeSelector).String()})
+	if err != nil {
+		return 0, err
+	}
+	pods, going, err := w.podsOf(ctx, set)
+	if err != nil {
+		return 0, err
+	}
+	revised := i.Revised || !w.AtOnce
+	hash, err := w.hashOfPods(ctx, set)
+	if err != nil {
+		return 0, err
+	}
+	if !revised && len(pods) > 0 { // the name that its own controller has given to the template
+		hash = pods[0].Labels[appsv1.ControllerRevisionHashLabelKey]
+	}
+	pods, updated, err := w.keep(ctx, set, pods, hash, revised, len(going) == 0)
+	if err != nil {
+		return 0, err
+	}
+	served := map[string]bool{}
+	for _, pod := range append(going, pods...) {
+		served[pod.Spec.NodeName] = true
+	}
+	t := w.count(pods, set.Spec.MinReadySeconds)
+	for _, node := range nodes.Items {
+		if served[node.Name] {
+			continue
+		}
+		pod := newPod(set, set.Spec.Template)
+		pod.GenerateName, pod.Spec.NodeName = set.Name+"-", node.Name
+		pod.Labels[appsv1.ControllerRevisionHashLabelKey] = hash
+		pod.Labels[templateGenerationLabel] = TemplateGeneration(set)
+		if err := w.make(ctx, pod); err != nil {
+			return 0, err
+		}
+		updated++
+		t.add(w.AtOnce)
+	}
+	return t.again, carried(ctx, w.World, i.Name, c.Get, c.UpdateStatus, func(s *appsv1.DaemonSet) {
+		s.Status.ObservedGeneration, s.Status.UpdatedNumberScheduled = s.Generation, updated
+		s.Status.CurrentNumberScheduled, s.Status.DesiredNumberScheduled = t.all, max(t.all, int32(len(nodes.Items)))
+		s.Status.NumberReady, s.Status.NumberAvailable = t.ready, t.available
+		s.Status.NumberUnavailable = s.Status.DesiredNumberScheduled - t.available
+	})
+}
+
+// keep returns the pods that are not replaced, and how many of them are of the template. mayGo: one may be replaced
+// now, if all of the others are ready.
+func (w nodes) keep(ctx context.Context, set *appsv1.DaemonSet, pods []*corev1.Pod, hash string, revised, mayGo bool) (
+	kept []*corev1.Pod, updated int32, err error) {
+	byHand := set.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType
+	isNew := func(pod *corev1.Pod) bool {
+		return pod.Labels[appsv1.ControllerRevisionHashLabelKey] == hash || // or whatever else it is made of
+			pod.Labels[templateGenerationLabel] == TemplateGeneration(set)
+	}
+	for _, pod := range pods {
+		mayGo = mayGo && (w.isReady(pod) || !isNew(pod))
+	}
+	for _, pod := range pods {
+		switch {
+		case isNew(pod):
+			updated++
+		case revised && !byHand && (mayGo || w.AtOnce):
+			if err := w.evict(ctx, pod); err != nil {
+				return nil, 0, err
+			}
+			mayGo = false
+			continue
+		}
+		kept = append(kept, pod)
+	}
+	return kept, updated, nil
+}
+
+// hashOfPods is the label of the pods that a DaemonSet's template makes.
+func (w nodes) hashOfPods(ctx context.Context, set *appsv1.DaemonSet) (string, error) {
+	known, err := w.revisionOf(ctx, set)
+	if err != nil || known == nil {
+		return w.hashOf(set.Spec.Template), err
+	}
+	return known.Labels[appsv1.ControllerRevisionHashLabelKey], nil
+}
