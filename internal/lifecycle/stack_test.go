@@ -16,8 +16,9 @@ func TestWhereInUserCode(t *testing.T) {
 		return stack
 	}
 	const ours = "github.com/thermostat-go/thermostat/"
-	require.Equal(t, "app.find file.go:12", WhereInUserCode(frames(ours+"reconcile/internal/writes.(*tracker).RoundTrip",
-		ours+"informer/internal/wire.read", ours+"reconcile/objects.Create", "k8s.io/client-go/rest.(*Request).Do",
+	require.Equal(t, "app.find file.go:12", WhereInUserCode(frames(
+		ours+"reconcile/internal/writes.(*tracker).RoundTrip", ours+"informer/internal/wire.read",
+		ours+"reconcile/objects.Create", "k8s.io/client-go/rest.(*Request).Do",
 		"example.com/app.find", "example.com/app.main")))
 	require.Empty(t, WhereInUserCode(frames(ours+"reconcile.(*worker).call")))
 }
