@@ -145,15 +145,15 @@ func (f *deltaFIFO[T]) len() int {
 	return len(f.steps)
 }
 
-// add appends a step to the history of its key. With reached, everything up to that version has then been added.
-func (f *deltaFIFO[T]) add(d delta[T], reached string) {
+// add appends a step to the history of its key. With upTo, everything up to that version has then been added.
+func (f *deltaFIFO[T]) add(d delta[T], upTo string) {
 	f.mu.Lock()
 	if f.dropped {
 		f.mu.Unlock()
 		return
 	}
-	if reached != "" {
-		f.resourceVersion, f.came = reached, f.now
+	if upTo != "" {
+		f.resourceVersion, f.came = upTo, f.now
 	}
 	position, queued := f.positions[d.key]
 	if queued && d.repeated && !f.steps[position].endsAt(d.resourceVersion) { // what waits is later
@@ -226,8 +226,8 @@ func (f *deltaFIFO[T]) arrived(now time.Time) {
 	f.mu.Unlock()
 }
 
-// reached says that everything up to resourceVersion has been added.
-func (f *deltaFIFO[T]) reached(resourceVersion string) {
+// advance says that everything up to resourceVersion has been added.
+func (f *deltaFIFO[T]) advance(resourceVersion string) {
 	f.mu.Lock()
 	f.resourceVersion, f.came = resourceVersion, f.now
 	f.mu.Unlock()
@@ -265,7 +265,7 @@ func (f *deltaFIFO[T]) signal() {
 }
 
 // pop empties the FIFO, or returns false if there is nothing in it. It does not wait: receive from ready first. Give
-// the batch back with applied.
+// the batch back with release.
 func (f *deltaFIFO[T]) pop() (batch[T], bool) {
 	if !f.filled.Swap(false) {
 		return batch[T]{}, false
@@ -309,8 +309,8 @@ func (f *deltaFIFO[T]) pop() (batch[T], bool) {
 // twentieth of all that it allocated.
 const leastSpare, mostSpare, mostSmall = 512, 1024, 64
 
-// applied says that a batch is in the store, or dropped.
-func (f *deltaFIFO[T]) applied(b batch[T]) {
+// release says that a batch is in the store, or dropped, and its memory may be used again.
+func (f *deltaFIFO[T]) release(b batch[T]) {
 	f.mu.Lock()
 	f.popped, f.poppedKeys = nil, nil
 	clear(b.deltas)
@@ -327,5 +327,5 @@ func (f *deltaFIFO[T]) drop() {
 	f.mu.Unlock()
 	f.filled.Store(true) // of a step that is in, it may not be true yet
 	b, _ := f.pop()
-	f.applied(b)
+	f.release(b)
 }

@@ -81,7 +81,7 @@ func fifoScript(t *testing.T, script []byte) {
 				reached = strconv.Itoa(now)
 			}
 		case 6: // a bookmark
-			theListWatch(inf).fifo.reached(strconv.Itoa(now))
+			theListWatch(inf).fifo.advance(strconv.Itoa(now))
 			reached = strconv.Itoa(now)
 		case 7: // empty the FIFO, or fill the store
 			if underWay != nil {
@@ -99,7 +99,7 @@ func fifoScript(t *testing.T, script []byte) {
 				inf.writer.tell()
 				inf.writer.finish(theListWatch(inf), b.outcome)
 				<-inf.token
-				theListWatch(inf).fifo.applied(b)
+				theListWatch(inf).fifo.release(b)
 				require.Equal(t, len(truth), inf.Len())
 				for k, p := range truth {
 					got, ok := inf.Get(k)
@@ -148,11 +148,11 @@ func fill(t *testing.T, f *deltaFIFO[int], n int) (steps, deltas int) {
 	for i := range n {
 		f.add(delta[int]{item: item[int]{key: Key{Name: strconv.Itoa(i)}}}, "")
 	}
-	f.reached("1")
+	f.advance("1")
 	b, any := f.pop()
 	require.True(t, any)
 	require.Len(t, b.deltas, n)
-	f.applied(b)
+	f.release(b)
 	for _, d := range f.spare[:cap(f.spare)] {
 		require.Zero(t, d, "it keeps an object alive")
 	}
@@ -247,7 +247,7 @@ func TestDeltaFIFOKeepsEveryStepWhileSomebodyWantsIt(t *testing.T) {
 						popped = append(popped, d.resourceVersion)
 					}
 				}
-				f.applied(b)
+				f.release(b)
 				last = map[Key]string{}
 			case random.IntN(10) == 0 && last[d.key] != "": // what waits already, or is later than this
 				d.deleted, d.repeated, d.resourceVersion = false, true, "0"

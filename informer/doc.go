@@ -31,7 +31,7 @@
 // reflector checks the event's version (watching.receive), decodes the pod, lets Options.Transform trim it
 // (enqueuer.itemOf), and puts a delta into the FIFO (deltaFIFO.add). It never waits for the store, because the server
 // closes a watch that is not read. The goroutine of the store takes all deltas at once (feed, deltaFIFO.pop). It
-// computes the pod's index values (writer.apply), takes the store's lock, and changes the pod and the indexes together
+// computes the pod's index values (writer.plan), takes the store's lock, and changes the pod and the indexes together
 // (writer.commit). Then each handler gets an Added event into its own buffer (writer.tell, listener.push), and its own
 // goroutine calls it (listener.deliver).
 //

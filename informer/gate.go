@@ -38,7 +38,7 @@ type Gate struct {
 type closure struct {
 	until  time.Time
 	spread time.Duration
-	held   map[string]int // how many requests for a URL it has held back: alike ones are spread, too
+	waited map[string]int // how many requests for a URL have waited: alike ones are spread, too
 }
 
 // Wrap returns a RoundTripper that holds requests back as the Gate says, and then passes them on to next.
@@ -111,8 +111,8 @@ func (g *Gate) wait(u *url.URL) time.Duration {
 		return 0
 	}
 	to := u.RequestURI()
-	c.held[to]++
-	return wait + lifecycle.RandomDuration(c.spread, to, strconv.Itoa(c.held[to]))
+	c.waited[to]++
+	return wait + lifecycle.RandomDuration(c.spread, to, strconv.Itoa(c.waited[to]))
 }
 
 // close holds requests back for as long as a Retry-After header says.

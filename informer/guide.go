@@ -33,7 +33,7 @@ const (
 //
 // No change is missed. The reflector's list is the first request about the object that is sent after the object is
 // among those that are followed, or it follows the news. So the list shows all that the guide was told before, and what
-// comes later is news. News that come with a version that the reflector has reached are ignored.
+// comes later is news. News that come with a version that the reflector has received are ignored.
 //
 // The guide only compares versions. It needs the right to list and watch all objects of the namespace, so a Role with
 // resourceNames is not enough. Where the server refuses, the objects are watched one by one.
@@ -135,7 +135,7 @@ func (g *guide[T]) reached(_, version string) {
 		case rewound: // versions cannot be compared
 			l.reflector.wantList()
 		case g.agrees(Key{Namespace: l.namespace, Name: l.name}):
-			l.reflector.news.reached(version, now)
+			l.reflector.news.advance(version, now)
 		default:
 			l.reflector.news.changed(version)
 		}
@@ -197,7 +197,7 @@ func (g *guide[T]) lead(ctx context.Context, r *reflector[T]) error {
 			}
 			if n.version != "" && !kube.Older(n.version, r.resourceVersion) {
 				r.fifo.arrived(n.at)
-				r.fifo.reached(n.version)
+				r.fifo.advance(n.version)
 				r.resourceVersion, r.newest = n.version, n.version
 			}
 		}
@@ -242,7 +242,7 @@ func (n *news) changed(since string) {
 	n.wake()
 }
 
-func (n *news) reached(version string, at time.Time) {
+func (n *news) advance(version string, at time.Time) {
 	n.mu.Lock()
 	n.version, n.at = version, at
 	n.mu.Unlock()

@@ -354,11 +354,11 @@ func (h *listWatchHealth) sayLocked(before, now State, err error) func() {
 	switch {
 	case err != nil:
 		if h.part != whole { // what befalls one part often befalls them all
-			held, ok := h.losses.Allow(linesPerMinute)
+			dropped, ok := h.losses.Allow(linesPerMinute)
 			if !ok {
 				return nil
 			}
-			about = append(about, "notLogged", held)
+			about = append(about, "notLogged", dropped)
 		}
 		h.told = true
 		return func() { log.Error(err, "The cache does not follow the server", about...) }
@@ -497,8 +497,8 @@ func (h *health) badObject(err error) {
 	h.mu.Lock()
 	h.lastBad = err
 	h.mu.Unlock()
-	if held, ok := h.complaints.Allow(linesPerMinute); ok {
-		h.log.Error(err, "An object cannot be handled", withStack([]any{"notLogged", held}, err)...)
+	if dropped, ok := h.complaints.Allow(linesPerMinute); ok {
+		h.log.Error(err, "An object cannot be handled", withStack([]any{"notLogged", dropped}, err)...)
 	}
 }
 
@@ -508,8 +508,8 @@ func (h *health) goodObject(key Key, gone bool) {
 	if gone {
 		message = "An object that could not be handled is gone"
 	}
-	if held, ok := h.complaints.Allow(linesPerMinute); ok {
-		h.log.Error(nil, message, "key", briefKey(key), "notLogged", held)
+	if dropped, ok := h.complaints.Allow(linesPerMinute); ok {
+		h.log.Error(nil, message, "key", briefKey(key), "notLogged", dropped)
 	}
 }
 

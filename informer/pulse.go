@@ -14,7 +14,7 @@ import (
 type pulse struct {
 	beats atomic.Uint64 // how often it has said something
 	beat  atomic.Uint64 // what it does in the low bits, and above them the number of the beat
-	held  atomic.Int32  // how many requests of it a Gate holds back, each on a goroutine of its own
+	gated atomic.Int32  // how many requests of it wait at a Gate, each on a goroutine of its own
 }
 
 // activity is what a goroutine may be found stuck in.
@@ -54,10 +54,10 @@ func rests(ctx context.Context) (on func()) {
 	if !ok {
 		return func() {}
 	}
-	p.held.Add(1)
+	p.gated.Add(1)
 	return func() {
 		p.does(asking)
-		p.held.Add(-1)
+		p.gated.Add(-1)
 	}
 }
 
@@ -77,7 +77,7 @@ func (p *pulse) watch(ctx context.Context, who string, know func(error)) {
 		switch looks++; {
 		case ctx.Err() != nil:
 			return
-		case now != seen || doing == resting || p.held.Load() > 0:
+		case now != seen || doing == resting || p.gated.Load() > 0:
 			if looks > int(stuckAfter/stuckEvery) {
 				know(nil)
 			}

@@ -24,7 +24,7 @@ func (w *watching[T]) receive(e wire.Event) error {
 	if w.resourceVersion == "" {
 		return w.receiveListed(e, object)
 	}
-	reached, repeated, err := w.ordered(e, object)
+	upTo, repeated, err := w.ordered(e, object)
 	if err != nil {
 		return err
 	}
@@ -33,11 +33,11 @@ func (w *watching[T]) receive(e wire.Event) error {
 			w.bookmarks = maxHung
 		}
 		w.bookmarkAt = time.Now()
-		w.fifo.reached(reached)
-	} else if err := w.enqueue(e, reached, repeated); err != nil {
+		w.fifo.advance(upTo)
+	} else if err := w.enqueue(e, upTo, repeated); err != nil {
 		return err
 	}
-	w.resourceVersion, w.newest = reached, reached
+	w.resourceVersion, w.newest = upTo, upTo
 	return nil
 }
 
@@ -73,9 +73,9 @@ func (w *watching[T]) objectOf(e wire.Event) (metav1.Object, error) {
 	return object, nil
 }
 
-// ordered compares the version of an object with the version that the watch has reached, and returns the version that
-// it reaches with the event. For repeated see [delta].
-func (w *watching[T]) ordered(e wire.Event, object metav1.Object) (reached string, repeated bool, err error) {
+// ordered compares the version of an object with the version up to which all has come, and returns the one up to which
+// it has with the event. For repeated see [delta].
+func (w *watching[T]) ordered(e wire.Event, object metav1.Object) (upTo string, repeated bool, err error) {
 	version := object.GetResourceVersion()
 	switch {
 	case version == "": // it has no order
@@ -104,18 +104,18 @@ func (w *watching[T]) receiveListed(e wire.Event, object metav1.Object) error {
 		case old:
 			return wentBack(w.newest, version)
 		}
-		for _, e := range w.held.events {
+		for _, e := range w.early.events {
 			if err := w.enqueue(e, "", false); err != nil {
 				return err
 			}
 		}
-		w.held, w.bookmarkAt = heldBack{}, time.Now()
+		w.early, w.bookmarkAt = earlyEvents{}, time.Now()
 		w.complete(version)
 		w.health.following(w.completed) // by this very watch
 		return nil
 	}
-	if w.held.has(key) || old && !w.mayPrecede(e, key, version) {
-		return w.held.add(key, e)
+	if w.early.has(key) || old && !w.mayPrecede(e, key, version) {
+		return w.early.add(key, e)
 	}
 	return w.enqueue(e, "", old) // it may be older than what the FIFO holds of the key
 }
@@ -133,24 +133,24 @@ func (r *reflector[T]) mayPrecede(e wire.Event, key Key, version string) bool {
 }
 
 // No more objects than these, and bytes where they are known, are held back while a list is streamed.
-const maxHeldBack, maxHeldBytes = 4096, 64 << 20
+const maxEarly, maxEarlyBytes = 4096, 64 << 20
 
-// heldBack keeps the events of a streamed list that must not come into the store before the list has shown, at its end,
-// that it is not older than the store: see [reflector.goesBack]. Events that are newer than the store need not wait,
-// nor those whose state the store holds already. The rest is little, since the store has been told of everything up to
-// its newest version.
-type heldBack struct {
+// earlyEvents keeps the events of a streamed list that must not come into the store before the list has shown, at its
+// end, that it is not older than the store: see [reflector.goesBack]. Events that are newer than the store need not
+// wait, nor those whose state the store holds already. The rest is little, since the store has been told of everything
+// up to its newest version.
+type earlyEvents struct {
 	events []wire.Event
 	bytes  int64            // of the events
 	keys   map[Key]struct{} // of the events: a later event of such a key is held back, too, to keep the order
 }
 
-// errHeldBack is the error of a list with more than that, as after a Rescope. A plain list shows its version first.
-var errHeldBack = fmt.Errorf("more than %d objects, or %d bytes, that may be out of date", maxHeldBack, maxHeldBytes)
+// errManyEarly is the error of a list with more than that, as after a Rescope. A plain list shows its version first.
+var errManyEarly = fmt.Errorf("more than %d objects, or %d bytes, that may be out of date", maxEarly, maxEarlyBytes)
 
-func (h *heldBack) add(key Key, e wire.Event) error {
-	if h.bytes += e.Size; len(h.events) == maxHeldBack || h.bytes > maxHeldBytes {
-		return errHeldBack
+func (h *earlyEvents) add(key Key, e wire.Event) error {
+	if h.bytes += e.Size; len(h.events) == maxEarly || h.bytes > maxEarlyBytes {
+		return errManyEarly
 	}
 	if h.keys == nil {
 		h.keys = make(map[Key]struct{})
@@ -159,9 +159,9 @@ func (h *heldBack) add(key Key, e wire.Event) error {
 	return nil
 }
 
-func (h *heldBack) has(key Key) bool {
-	_, held := h.keys[key]
-	return held
+func (h *earlyEvents) has(key Key) bool {
+	_, ok := h.keys[key]
+	return ok
 }
 
 // enqueuer makes items of the objects that arrive, and puts them into the FIFO.
@@ -183,14 +183,14 @@ type enqueuer[T any] struct {
 	nameless bool
 }
 
-// enqueue puts an event about an object into the FIFO. With reached, the FIFO then has everything up to that version.
+// enqueue puts an event about an object into the FIFO. With upTo, the FIFO then has everything up to that version.
 // For repeated see [delta].
-func (q *enqueuer[T]) enqueue(e wire.Event, reached string, repeated bool) error {
+func (q *enqueuer[T]) enqueue(e wire.Event, upTo string, repeated bool) error {
 	switch e.Type {
 	case watch.Added, watch.Modified:
-		return q.enqueueState(e, reached, repeated)
+		return q.enqueueState(e, upTo, repeated)
 	case watch.Deleted:
-		q.enqueueDeletion(e, reached)
+		q.enqueueDeletion(e, upTo)
 		return nil
 	default:
 		return fmt.Errorf("%w: an event of the unknown type %q", wire.ErrViolation, kube.Brief(e.Type))
@@ -199,7 +199,7 @@ func (q *enqueuer[T]) enqueue(e wire.Event, reached string, repeated bool) error
 
 // enqueueState puts the state of an object that exists into the FIFO. If it cannot be decoded, or Options.Transform
 // fails on it, the FIFO gets the reason instead. The error is that of belongs.
-func (q *enqueuer[T]) enqueueState(e wire.Event, reached string, repeated bool) error {
+func (q *enqueuer[T]) enqueueState(e wire.Event, upTo string, repeated bool) error {
 	it, err := q.itemOf(e)
 	if wrong := q.belongs(it.key); wrong != nil {
 		return wrong
@@ -208,8 +208,8 @@ func (q *enqueuer[T]) enqueueState(e wire.Event, reached string, repeated bool) 
 	case err != nil && it.key.Name == "": // without a name the FIFO cannot hold it
 		q.health.badObject(err)
 		q.nameless = q.nameless || e.Err != nil
-		if reached != "" {
-			q.fifo.reached(reached)
+		if upTo != "" {
+			q.fifo.advance(upTo)
 		}
 		return nil
 	case err == nil || e.Err != nil: // the same bytes would fail again
@@ -221,20 +221,20 @@ func (q *enqueuer[T]) enqueueState(e wire.Event, reached string, repeated bool) 
 	if err != nil {
 		invalid = newInvalidError(e, err)
 	}
-	q.fifo.add(delta[T]{item: it, invalid: invalid, changed: reached != "", repeated: repeated, epoch: q.epoch},
-		reached)
+	q.fifo.add(delta[T]{item: it, invalid: invalid, changed: upTo != "", repeated: repeated, epoch: q.epoch},
+		upTo)
 	return nil
 }
 
 // enqueueDeletion puts a deletion into the FIFO. If the last state of the object cannot be decoded, the handlers are
 // told the last state that the store has.
-func (q *enqueuer[T]) enqueueDeletion(e wire.Event, reached string) {
+func (q *enqueuer[T]) enqueueDeletion(e wire.Event, upTo string) {
 	it, err := q.itemOf(e)
 	if q.belongs(it.key) != nil {
 		return
 	}
 	q.quarantine.release(it.key)
-	q.fifo.add(delta[T]{item: it, deleted: true, unseen: err != nil, changed: reached != "", epoch: q.epoch}, reached)
+	q.fifo.add(delta[T]{item: it, deleted: true, unseen: err != nil, changed: upTo != "", epoch: q.epoch}, upTo)
 }
 
 // belongs returns an error if an object, unless its key is unknown, belongs to another list-watch: two list-watches

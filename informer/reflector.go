@@ -75,7 +75,7 @@ type reflector[T any] struct {
 	resourceVersion string
 	selector        metav1.ListOptions // the selectors of the latest list, and so of the watches after it
 	completed       uint64             // the epoch of the latest complete list of this run; zero: none
-	held            heldBack           // empty unless a list is being streamed
+	early           earlyEvents        // empty unless a list is being streamed
 	// While the store keeps objects because of a nameless one, namelessTimer fires when it is time for another list.
 	namelessTimer *time.Timer
 
@@ -198,7 +198,7 @@ func (r *reflector[T]) list(ctx context.Context) error {
 		return nil // run asks
 	}
 	plain := r.pagedList(ctx)
-	if plain == nil && !errors.Is(err, errHeldBack) {
+	if plain == nil && !errors.Is(err, errManyEarly) {
 		r.cannotStream(err)
 	}
 	return plain

@@ -175,7 +175,7 @@ func TestAStreamOfThePastBringsNothingBack(t *testing.T) {
 }
 
 // While a list is streamed, changes come in between. Those of an object that is held back do not overtake it.
-func TestWhatIsHeldBackKeepsItsOrder(t *testing.T) {
+func TestEarlyEventsKeepTheirOrder(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
 		run(t, inf)
 		synctest.Wait()
@@ -217,14 +217,14 @@ func TestWhatIsHeldBackKeepsItsOrder(t *testing.T) {
 		older, _ := inf.Get(named("older"))
 		require.Equal(t, "6", older.ResourceVersion)
 		require.Equal(t, []string{"a", "b", "new", "older"}, names(inf))
-		require.Empty(t, theListWatch(inf).reflector.held.keys)
+		require.Empty(t, theListWatch(inf).reflector.early.keys)
 	})
 }
 
 // What is held back is bounded. A plain list of the same says first how old it is.
-func TestALargeListIsNotHeldBack(t *testing.T) {
+func TestEarlyEventsAreBounded(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-		for i := range maxHeldBack + 1 {
+		for i := range maxEarly + 1 {
 			p.Create(pod(fmt.Sprint("pod-", i)))
 		}
 		p.onWatch = func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
@@ -254,7 +254,7 @@ func TestALargeListIsNotHeldBack(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, Live, inf.Health().State, "%s", inf.Health())
 		require.Nil(t, inf.Health().LastError)
-		require.Empty(t, theListWatch(inf).reflector.held.keys)
+		require.Empty(t, theListWatch(inf).reflector.early.keys)
 		inf.Relist(metav1.NamespaceAll, nil)
 		time.Sleep(time.Second)
 		require.NotContains(t, p.verbs(), "LIST", "the next one is streamed again")

@@ -40,7 +40,7 @@ const (
 // streamedList asks for the list as a watch that begins with it, and stays with that watch once the list is complete.
 func (r *reflector[T]) streamedList(ctx context.Context) error {
 	r.begin()
-	defer func() { r.held = heldBack{} }()
+	defer func() { r.early = earlyEvents{} }()
 	opts := r.watchOptions()
 	sendInitialEvents := true
 	opts.SendInitialEvents = &sendInitialEvents

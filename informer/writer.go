@@ -125,7 +125,7 @@ func (l *listWatch[T]) feed(ctx context.Context, inf *SharedIndexInformer[T], b 
 			}
 		})
 	}
-	l.fifo.applied(b)
+	l.fifo.release(b)
 }
 
 // apply changes the store by a few deltas of a list-watch, and leaves in events what there is to tell.

@@ -50,11 +50,11 @@
 // # Why two tenures do not overlap
 //
 // Assume that a clock that measures d takes between d(1-ρ) and d(1+ρ) of true time (ρ is 5 %), that
-// the server applies conditional updates one after the other, and that no process is paused for longer than the margin
+// the server carries out conditional updates one by one, and that no process is paused for longer than the margin
 // that the checked inequality (3) leaves.
 //
 //  1. Let h be the holder's last acknowledged write, sent at s, and r the resourceVersion that it made. Later tries
-//     were not acknowledged; the server may have applied them or not.
+//     were not acknowledged; the server may have carried them out or not.
 //  2. The work ends by s + (RenewDeadline + StopGrace)(1+ρ). A timer of the holder (tenure.go, await) ends the work's
 //     context at RenewDeadline after s, whatever the network does, and the work returns within StopGrace. If it does
 //     not, or returns an error that wraps ErrStuck because some of it goes on, Run returns ErrStuck, the Lease is not
@@ -95,7 +95,7 @@
 //     request, sends it when it continues. The fence ([Elector.Fence]) makes that window as short as one request; the
 //     API server checks no tokens, so nothing can close it. Give updates their resourceVersion: then the stale ones
 //     fail.
-//   - A request that was sent in time may be applied later.
+//   - A request that was sent in time may be carried out later.
 //   - It is no security boundary. Any client that may update the Lease can stop the work, or have two processes do it.
 //     Keep the Lease in a namespace, and under a service account, of its own.
 //   - A restored backup of etcd may bring back an old, released record while a candidate leads.

@@ -27,9 +27,9 @@ import (
 // The error of a request that was refused has a method NotSent() bool. That of a request that was cut off does not have
 // it, unless the transport below adds it.
 //
-// What was sent before the tenure ended may still be applied after it: a process that is paused at the worst moment has
-// one request in flight on each of its connections. The API server checks no tokens, so give updates a resourceVersion
-// as a precondition.
+// What was sent before the tenure ended may still be carried out after it: a process that is paused at the worst moment
+// has one request in flight on each of its connections. The API server checks no tokens, so give updates a
+// resourceVersion as a precondition.
 func (e *Elector) Fence(next http.RoundTripper) http.RoundTripper { return &fence{e, next} }
 
 type fence struct {

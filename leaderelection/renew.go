@@ -38,8 +38,8 @@ func (t *tenure) renew() {
 	}
 }
 
-// tryRenew is one try. If the server has applied an earlier one whose answer was lost, it answers with a conflict, and
-// a read tells whether the Lease is still this tenure's.
+// tryRenew is one try. If the server has carried out an earlier one whose answer was lost, it answers with a conflict,
+// and a read tells whether the Lease is still this tenure's.
 func (t *tenure) tryRenew() {
 	ctx, cancel := context.WithTimeout(t.ctx, t.tryTimeout)
 	defer cancel()

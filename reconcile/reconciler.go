@@ -100,7 +100,7 @@ func (e *retryError) Error() string {
 }
 func (e *retryError) Unwrap() error { return e.err }
 
-// outcome is the line of the table above that applies to a run. Its error does not call code of the user's.
+// outcome is the line of the table above that a run has come to. Its error does not call code of the user's.
 type outcome struct {
 	kind     outcomeKind
 	after    time.Duration

@@ -84,7 +84,7 @@ func (c Claim[K]) Retry() (d time.Duration) {
 }
 
 // RetryAfter ends the claim: the run failed, and the key comes back after d, at once if d is not positive. The rate
-// limiter counts the failure; the delay it asks for does not apply.
+// limiter counts the failure; the delay it asks for does not count.
 func (c Claim[K]) RetryAfter(d time.Duration) {
 	if c.use() {
 		c.q.opts.RateLimiter.When(c.key)

@@ -25,7 +25,7 @@ type core[K comparable] struct {
 	// An entry of which none of this holds is not in entries: what is known about a key leaves with it.
 	entries    index[K]
 	ready      line[K] // keys whose turn will come
-	active     list[K] // keys that workers hold, the longest held first
+	active     list[K] // keys that workers have, the one they have had longest first
 	alarms     alarms[K]
 	delayed    int               // entries that are in alarms
 	groups     map[string]*group // the groups that some entry belongs to; nil without Options.Group
@@ -183,8 +183,8 @@ func (c *core[K]) start(byGet bool) *turn[K] {
 	return t
 }
 
-// held returns the turn of an active key, or nil.
-func (c *core[K]) held(key K, hash uint32) *turn[K] {
+// activeTurn returns the turn of an active key, or nil.
+func (c *core[K]) activeTurn(key K, hash uint32) *turn[K] {
 	if e := c.entries.get(key, hash); e != nil && e.turn != nil && e.turn.state == active {
 		return e.turn
 	}

@@ -179,7 +179,7 @@ func (q *Queue[K]) Done(key K) {
 		c.mu.Unlock() // others need not wait for the hash
 		hash := c.entries.hash(key)
 		c.lock()
-		t = c.held(key, hash)
+		t = c.activeTurn(key, hash)
 	}
 	if t == nil || !t.byGet {
 		c.counts.strays++

@@ -130,10 +130,10 @@ func (r *Recorder) record(object runtime.Object, annotations map[string]string, 
 	if err == nil {
 		return
 	}
-	if held, ok := r.dropped.Allow(5); ok {
+	if dropped, ok := r.dropped.Allow(5); ok {
 		klog.Background().Info("An Event is dropped", "err", err, "component", r.component, "kind", about.Kind,
 			"object",
-			klog.KRef(about.Namespace, about.Name), "reason", kube.Brief(reason), "notLogged", held)
+			klog.KRef(about.Namespace, about.Name), "reason", kube.Brief(reason), "notLogged", dropped)
 	}
 }
 

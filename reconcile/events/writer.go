@@ -133,7 +133,7 @@ func (r *Recorder) logFailure(ctx context.Context, s *series, err error) {
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		log = log.V(1)
 	}
-	held, ok := r.failed.Allow(5)
+	dropped, ok := r.failed.Allow(5)
 	if !ok {
 		return
 	}
@@ -151,5 +151,5 @@ func (r *Recorder) logFailure(ctx context.Context, s *series, err error) {
 	about, reason := s.event.InvolvedObject, s.event.Reason
 	r.mu.Unlock()
 	log.Info("An Event was not written", "err", err, "fields", fields, "component", r.component, "kind", about.Kind,
-		"object", klog.KRef(about.Namespace, about.Name), "reason", kube.Brief(reason), "notLogged", held)
+		"object", klog.KRef(about.Namespace, about.Name), "reason", kube.Brief(reason), "notLogged", dropped)
 }

@@ -34,9 +34,9 @@ func Rule(group, resource string, verbs ...string) rbacv1.PolicyRule {
 
 // Lease returns the rules that package leaderelection needs in the namespace of its Lease.
 func Lease(name string) []rbacv1.PolicyRule {
-	held := Rule("coordination.k8s.io", "leases", "get", "update", "watch")
-	held.ResourceNames = []string{name}
-	return []rbacv1.PolicyRule{Rule("coordination.k8s.io", "leases", "create"), held}
+	lease := Rule("coordination.k8s.io", "leases", "get", "update", "watch")
+	lease.ResourceNames = []string{name}
+	return []rbacv1.PolicyRule{Rule("coordination.k8s.io", "leases", "create"), lease}
 }
 
 // MissingError says which rights are not granted.

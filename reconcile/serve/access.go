@@ -105,9 +105,9 @@ func (a *accessReviews) judge(req *http.Request) int {
 		if req.Context().Err() != nil {
 			return http.StatusServiceUnavailable // nobody waits for the answer
 		}
-		if held, ok := a.log.Allow(5); ok {
+		if dropped, ok := a.log.Allow(5); ok {
 			klog.FromContext(ctx).Error(err, "Access cannot be reviewed, and is refused", "path", req.URL.Path,
-				"notLogged", held)
+				"notLogged", dropped)
 		}
 		return http.StatusServiceUnavailable
 	}

@@ -53,9 +53,9 @@ func (f *certificateFiles) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		if f.last == nil {
 			return nil, err
 		}
-		if held, ok := f.log.Allow(1); ok {
+		if dropped, ok := f.log.Allow(1); ok {
 			klog.Background().Error(err, "The renewed certificate cannot be used; the last one stays in use",
-				"notLogged", held)
+				"notLogged", dropped)
 		}
 	}
 	return f.last, nil

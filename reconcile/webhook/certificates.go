@@ -106,7 +106,7 @@ type keeper struct {
 	// Guarded by mu.
 	leaf      *tls.Certificate // nil before the first one
 	entrusted bool             // all configurations have had the CA of leaf once
-	reached   bool             // something has answered where the configurations lead to
+	answered  bool             // something has answered where the configurations lead to
 	problem   error            // of the last look
 }
 
@@ -159,8 +159,8 @@ func (k *keeper) run(ctx context.Context, first chan<- struct{}) {
 		k.problem = err
 		served := k.leaf != nil
 		k.mu.Unlock()
-		if held, ok := k.log.Allow(1); err != nil && ok {
-			klog.FromContext(ctx).Error(err, "The certificates of webhooks are not in order", "notLogged", held)
+		if dropped, ok := k.log.Allow(1); err != nil && ok {
+			klog.FromContext(ctx).Error(err, "The certificates of webhooks are not in order", "notLogged", dropped)
 		}
 		if served && first != nil {
 			close(first)
@@ -197,7 +197,7 @@ func (k *keeper) sync(ctx context.Context) error {
 	}
 	k.mu.Lock()
 	k.leaf = &leaf
-	reached := k.reached
+	answered := k.answered
 	k.mu.Unlock()
 	for _, c := range all {
 		if !c.has(a.bundle()) {
@@ -212,12 +212,12 @@ func (k *keeper) sync(ctx context.Context) error {
 	k.mu.Lock()
 	k.entrusted = true
 	k.mu.Unlock()
-	if reached {
+	if answered {
 		return nil
 	}
 	err = k.reach(ctx, a.bundle(), all)
 	k.mu.Lock()
-	k.reached = err == nil
+	k.answered = err == nil
 	k.mu.Unlock()
 	return err
 }
@@ -341,7 +341,7 @@ func (k *keeper) callable() error {
 func (k *keeper) reachable() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.reached {
+	if k.answered {
 		return nil
 	}
 	return cmp.Or(k.problem, errors.New("the webhooks have not been reached yet"))

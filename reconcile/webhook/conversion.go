@@ -191,15 +191,15 @@ func (c converter) missing() (errs []error) {
 // path returns the fewest conversions that lead from one version to another one.
 func (c converter) path(from, to schema.GroupVersionKind) []Conversion {
 	byVersion := func(a, b schema.GroupVersionKind) int { return cmp.Compare(a.Version, b.Version) }
-	reached := map[schema.GroupVersionKind][]Conversion{from: {}}
+	ways := map[schema.GroupVersionKind][]Conversion{from: {}}
 	for queue := []schema.GroupVersionKind{from}; len(queue) > 0; queue = queue[1:] {
 		at := queue[0]
 		if at == to {
-			return reached[at]
+			return ways[at]
 		}
 		for _, next := range slices.SortedFunc(maps.Keys(c[at]), byVersion) {
-			if _, ok := reached[next]; !ok {
-				reached[next] = append(slices.Clone(reached[at]), c[at][next])
+			if _, ok := ways[next]; !ok {
+				ways[next] = append(slices.Clone(ways[at]), c[at][next])
 				queue = append(queue, next)
 			}
 		}

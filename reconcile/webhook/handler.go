@@ -122,8 +122,8 @@ func (h *Handler) serve(w http.ResponseWriter, req *http.Request) string {
 
 // failed writes an error of a function of the user to the log, a few times a minute.
 func (h *Handler) failed(ctx context.Context, err error) {
-	if held, ok := h.log.Allow(5); ok {
-		klog.FromContext(ctx).Error(err, "A webhook failed", "stack", lifecycle.StackOf(err), "notLogged", held)
+	if dropped, ok := h.log.Allow(5); ok {
+		klog.FromContext(ctx).Error(err, "A webhook failed", "stack", lifecycle.StackOf(err), "notLogged", dropped)
 	}
 }
 

@@ -297,8 +297,8 @@ func (s *Server) probed(w http.ResponseWriter, req *http.Request) {
 	if err == nil {
 		return
 	}
-	if held, ok := s.log.Allow(1); ok {
-		klog.FromContext(req.Context()).Info("The webhooks are not ready", "why", err, "notLogged", held)
+	if dropped, ok := s.log.Allow(1); ok {
+		klog.FromContext(req.Context()).Info("The webhooks are not ready", "why", err, "notLogged", dropped)
 	}
 	http.Error(w, "not ready", http.StatusServiceUnavailable)
 }

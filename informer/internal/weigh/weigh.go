@@ -128,17 +128,17 @@ func (s *Sample) boxed(v reflect.Value) {
 	if v.IsNil() {
 		return
 	}
-	held := v.Elem()
-	switch held.Kind() {
+	content := v.Elem()
+	switch content.Kind() {
 	case reflect.Pointer, reflect.Map, reflect.Chan, reflect.Func, reflect.UnsafePointer:
 	default:
 		//lint:ignore SA1019 nothing else tells which box it is, and the number is never made a pointer
 		box := v.InterfaceData()[1]
-		if !s.first(box, allocated(int(held.Type().Size()), holdsPointers(held.Type()))) {
+		if !s.first(box, allocated(int(content.Type().Size()), holdsPointers(content.Type()))) {
 			return
 		}
 	}
-	s.inside(held, true)
+	s.inside(content, true)
 }
 
 func (s *Sample) elements(v reflect.Value) {

@@ -103,9 +103,9 @@ func (p *protoReader) bytes(length int64, limit int64) (b []byte, cut bool, err 
 	if length > p.rest {
 		return nil, false, errGarbled
 	}
-	held := length
+	kept := length
 	if cut = length > limit; cut {
-		held = min(limit, maxHead)
+		kept = min(limit, maxHead)
 	} else if length <= int64(p.from.Size()) {
 		// The buffer of from holds it: return it without a copy.
 		if b, err = p.from.Peek(int(length)); err != nil {
@@ -115,15 +115,15 @@ func (p *protoReader) bytes(length int64, limit int64) (b []byte, cut bool, err 
 		_, err = p.from.Discard(len(b))
 		return b, false, err
 	}
-	if int64(cap(p.buf)) < held {
-		p.buf = make([]byte, held)
+	if int64(cap(p.buf)) < kept {
+		p.buf = make([]byte, kept)
 	}
-	b = p.buf[:held]
+	b = p.buf[:kept]
 	if _, err := io.ReadFull(p.from, b); err != nil {
 		return nil, false, truncated(err)
 	}
-	p.rest -= held
-	return b, cut, p.skip(length - held)
+	p.rest -= kept
+	return b, cut, p.skip(length - kept)
 }
 
 func (p *protoReader) skip(n int64) error {

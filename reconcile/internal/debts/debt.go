@@ -37,10 +37,10 @@ type debt struct {
 	unsure, outside, expected bool
 	inherited                 int // of handoverOwner: which entry of the handover it is about
 
-	// Guarded by the ledger's mu. onceHeld is true of a deletion if the cache has ever held the object. named says that
-	// the log says that the cache cannot take the object. partition is nil once the debt is paid. slot, age and rank
-	// say where the debt is in its account, in byAge and in byVersion: a rank of -1 means that it is not there.
-	onceHeld  bool
+	// Guarded by the ledger's mu. onceShown is true of a deletion if the cache has ever shown the object. named says
+	// that the log says that the cache cannot take the object. partition is nil once the debt is paid. slot, age and
+	// rank say where the debt is in its account, in byAge and in byVersion: a rank of -1 means that it is not there.
+	onceShown bool
 	named     bool
 	partition *partition
 	slot      int
@@ -96,7 +96,7 @@ func (d *debt) recallLocked(l *Ledger) {
 		since = a.sentAt // what left the cache before may be there again
 	}
 	d.expected = (d.expected || holds) && !d.unsure
-	d.onceHeld = d.kind == status.DebtDeletion && (holds || c.gone.has(d.uid, since))
+	d.onceShown = d.kind == status.DebtDeletion && (holds || c.gone.has(d.uid, since))
 	if d.kind == status.DebtDeletion && !d.final && d.selective {
 		d.resourceVersion = "" // others may have changed the object since, so that the informer selects it
 	}
@@ -143,7 +143,7 @@ func (d *debt) settledLocked(at progress) bool {
 	passed := d.resourceVersion != "" && (kube.AtLeast(at.resourceVersion, d.resourceVersion) ||
 		exists && kube.AtLeast(has.ResourceVersion, d.resourceVersion))
 	// If its last version is not known, or cannot be compared, the object has gone when it leaves the cache.
-	left := d.onceHeld && !(d.final && kube.Ordered(at.resourceVersion, d.resourceVersion))
+	left := d.onceShown && !(d.final && kube.Ordered(at.resourceVersion, d.resourceVersion))
 	return (passed || left) && !d.hidden(at)
 }
 

@@ -210,7 +210,7 @@ func (l *Ledger) Saw(c *Cache, key Key, uid types.UID, resourceVersion string, d
 	var keys []wokenKey
 	for _, d := range slices.Clone(debts) {
 		deletion := d.kind == status.DebtDeletion
-		d.onceHeld = d.onceHeld || deletion && d.uid == uid
+		d.onceShown = d.onceShown || deletion && d.uid == uid
 		switch {
 		case !d.settledLocked(at):
 			continue

@@ -89,14 +89,14 @@ func TestTheThresholdsOfHotLoops(t *testing.T) {
 		for _, test := range []struct {
 			name    string
 			reverts int
-			held    heldField
+			held    setField
 			want    bool
 		}{
-			{"not yet a hot loop", HotAfter, heldField{path: 1, value: 1}, true},
-			{"a hot loop, and one more undoing", HotAfter + 1, heldField{path: 1, value: 1}, false},
-			{"a hot loop, and another change", HotAfter + 1, heldField{path: 2, value: 1}, true},
+			{"not yet a hot loop", HotAfter, setField{path: 1, value: 1}, true},
+			{"a hot loop, and one more undoing", HotAfter + 1, setField{path: 1, value: 1}, false},
+			{"a hot loop, and another change", HotAfter + 1, setField{path: 2, value: 1}, true},
 		} {
-			h, e := fresh(repeatStats{reverts: test.reverts}, contestedObject{fields: []heldField{test.held}})
+			h, e := fresh(repeatStats{reverts: test.reverts}, contestedObject{fields: []setField{test.held}})
 			v := Sighting{WriteID: WriteID{uid, "3"}, comparison: &comparison{changes: change}}
 			h.comparedOtherLocked(e, v)
 			require.Equal(t, test.want, e.othersActed, test.name)

@@ -110,11 +110,11 @@ type contestedObject struct {
 	touchedByOther bool      // another writer has written it since
 	rounds         int       // writes by the controller after one by another writer
 	reverts        int       // of these, how many set a field to a value that the other had undone
-	fields         []heldField
+	fields         []setField
 }
 
-// heldField is a field that the controller has set.
-type heldField struct {
+// setField is a field that the controller has set.
+type setField struct {
 	path, value uint64
 	undone      bool // another writer has changed it since
 }
@@ -123,13 +123,13 @@ type heldField struct {
 // undone.
 func (r *contestedObject) ownChanges(changes []diff.Change) (again bool) {
 	for _, c := range changes {
-		i := slices.IndexFunc(r.fields, func(f heldField) bool { return f.path == c.Path })
+		i := slices.IndexFunc(r.fields, func(f setField) bool { return f.path == c.Path })
 		switch {
 		case i >= 0:
 			again = again || r.fields[i].undone && r.fields[i].value == c.Now
-			r.fields[i] = heldField{path: c.Path, value: c.Now}
+			r.fields[i] = setField{path: c.Path, value: c.Now}
 		case len(r.fields) < maxFieldsKept:
-			r.fields = append(r.fields, heldField{path: c.Path, value: c.Now})
+			r.fields = append(r.fields, setField{path: c.Path, value: c.Now})
 		}
 	}
 	return again
@@ -140,7 +140,7 @@ func (r *contestedObject) ownChanges(changes []diff.Change) (again bool) {
 func (r *contestedObject) otherChanges(changes []diff.Change) (only bool) {
 	only = true
 	for _, c := range changes {
-		i := slices.IndexFunc(r.fields, func(f heldField) bool { return f.path == c.Path && f.value == c.Old })
+		i := slices.IndexFunc(r.fields, func(f setField) bool { return f.path == c.Path && f.value == c.Old })
 		if i < 0 {
 			only = false
 			continue
