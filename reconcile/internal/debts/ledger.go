@@ -132,7 +132,7 @@ func (l *Ledger) owe(d *debt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	// The lock decides which of the debt and an event that settles it comes first: the cache shows an earlier event,
-	// and a later one finds the debt. saw looks for debts only if open is not zero, so open counts this one before the
+	// and a later one finds the debt. Saw looks for debts only if open is not zero, so open counts this one before the
 	// cache is looked at.
 	l.open.Add(1)
 	at := c.progress(c.partitionName(namespace))
