@@ -179,7 +179,7 @@ fuzz: ## each fuzz target for FUZZTIME (20s)
 
 MUTANTS  ?= 300
 SEED     ?= 1
-PACKAGES ?= workqueue reconcile reconcile/objects leaderelection informer
+PACKAGES ?= workqueue reconcile reconcile/internal/family reconcile/objects leaderelection informer
 
 .PHONY: mutate
 mutate: ## would the tests notice a bug? an hour; report in .build/mutants; PACKAGES=workqueue MUTANTS=300 SEED=1

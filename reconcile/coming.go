@@ -55,17 +55,32 @@ func (all *comers) opening(inf Informer) (in *comer, ok bool) {
 	return in, in != nil && !in.opened.Load()
 }
 
-// sources returns those of the informers that have all of theirs.
+// sources returns those of all informers that have all of theirs.
 func (all *comers) sources() iter.Seq[source] {
 	return func(yield func(source) bool) {
 		all.byInformer.Range(func(_, found any) bool {
-			in := found.(*comer)
-			for i := 0; in.opened.Load() && i < len(in.sources); i++ {
-				if !yield(in.sources[i]) {
+			for _, s := range found.(*comer).now() {
+				if !yield(s) {
 					return false
 				}
 			}
 			return true
 		})
 	}
+}
+
+// of returns the sources of the informer of a cache.
+func (all *comers) of(ca *debts.Cache) []source {
+	if found, ok := all.byInformer.Load(ca.Informer); ok {
+		return found.(*comer).now()
+	}
+	return nil
+}
+
+// now returns the sources, if all are there.
+func (in *comer) now() []source {
+	if in.opened.Load() {
+		return in.sources
+	}
+	return nil
 }

@@ -782,6 +782,41 @@ func TestMistakesWithDynamic(t *testing.T) {
 	require.ErrorContains(t, err, "family is also needed by controller \"c\", which is none of")
 }
 
+// An informer that runs already, and whose objects name something, is told as a mistake by Run.
+func TestNeedsOfAnInformerThatRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := reconciletest.NewServer(t, reconciletest.Options{Namespaces: []string{"a"}})
+		clients := kubernetes.NewForConfigOrDie(server.Config())
+		_, err := clients.CoreV1().ConfigMaps("a").Create(t.Context(), &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: "one"}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		maps, err := informer.New[*corev1.ConfigMap](clients.CoreV1().ConfigMaps("a"),
+			informer.Options[*corev1.ConfigMap]{})
+		require.NoError(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- maps.Run(ctx) }()
+		require.NoError(t, maps.WaitForSync(ctx))
+
+		type secrets = informer.SharedIndexInformer[*corev1.Secret]
+		family, err := reconcile.NewDynamic("family", func(string) (*secrets, error) { return nil, errors.New("none") })
+		require.NoError(t, err)
+		c, err := reconcile.NewController("c", reconcile.Func(func(context.Context, reconcile.Key) (reconcile.Result,
+			error) {
+			return reconcile.Result{}, nil
+		}), reconcile.Options{})
+		require.NoError(t, err)
+		reconcile.For(c, maps)
+		reconcile.Needs(c, maps, family, func(*corev1.ConfigMap) []string { return []string{"b"} }, nil)
+		synctest.Wait()
+		m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
+		require.NoError(t, err)
+		require.ErrorIs(t, m.Run(ctx), informer.ErrStarted)
+		stop()
+		require.NoError(t, <-done)
+	})
+}
+
 // What the function of NewDynamic must not return is the error of the keys, and does not end the Manager.
 func TestMistakesWithInformersThatCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -258,11 +258,8 @@ func (c *Controller) doubt(key Key, now time.Time) *status.Doubt {
 func (c *Controller) sourcesOf(key Key) []source {
 	all := c.sources
 	for _, n := range c.needs {
-		caches := n.caches(key)
-		for source := range c.comers.sources() {
-			if slices.Contains(caches, source.cache) {
-				all = append(all[:len(all):len(all)], source)
-			}
+		for _, ca := range n.caches(key) {
+			all = append(all[:len(all):len(all)], c.comers.of(ca)...)
 		}
 	}
 	return all

@@ -84,13 +84,24 @@ func Needs[R any, N comparable, T any](c *Controller, from *informer.SharedIndex
 				c.enqueueFor(key, "Needs "+to.Name())
 			}
 		},
-		Ready: func(ca *debts.Cache) { c.manager.checkTracked(c.name, ca) },
+		Ready:   func(ca *debts.Cache) { c.manager.checkTracked(c.name, ca) },
+		NamedBy: namedBy(from, names),
 	}
-	if u.NamedBy, err = namedBy(c, "Needs", from, names, u.Changed); err != nil {
+	to.family.Use(u) // before the handler, which is told at once of what the informer holds
+	_, err = from.AddHandler(func(e informer.Event[R]) {
+		var before, now []N
+		if e.Type != informer.Added {
+			before = namesIn(names, e.Old)
+		}
+		if e.Type != informer.Deleted {
+			now = namesIn(names, e.New)
+		}
+		u.Changed(e.Key, before, now)
+	}, informer.HandlerOptions{Name: "Needs of controller " + c.name, Inline: true, CrashOnPanic: true})
+	if err != nil {
 		c.mistake("Needs: %w", err)
 		return
 	}
-	to.family.Use(u)
 	to.users = append(to.users, c)
 	c.needs = append(c.needs, need{from: from, family: to, await: u.Await, caches: u.Caches})
 }

@@ -43,18 +43,24 @@ func References[R, T any](c *Controller, from *informer.SharedIndexInformer[R], 
 		return
 	}
 	ca := c.ledger.CacheOf(to.SharedIndexInformer)
-	by, err := namedBy(c, "References", from, func(object R) []Key {
-		return slices.DeleteFunc(slices.Clone(names(object)), func(key Key) bool { return key.Name == "" })
-	}, func(key Key, before, _ []Key) { // a key that waits for what its object no longer names goes on
-		for _, named := range before {
-			c.stillNeeds(key, ca, named)
+	named := func(keys []Key) []Key {
+		return slices.DeleteFunc(keys, func(key Key) bool { return key.Name == "" })
+	}
+	by := namedBy(from, names)
+	c.references = append(c.references, reference{c, ca, from, func(key Key) []Key { return named(by(key)) }})
+	// A key that waits for what its object no longer names goes on.
+	_, err = from.AddHandler(func(e informer.Event[R]) {
+		if e.Type == informer.Added {
+			return
 		}
-	})
+		for _, key := range named(namesIn(names, e.Old)) {
+			c.stillNeeds(e.Key, ca, key)
+		}
+	}, informer.HandlerOptions{Name: "References of controller " + c.name, Inline: true, CrashOnPanic: true})
 	if err != nil {
 		c.mistake("References: %w", err)
 		return
 	}
-	c.references = append(c.references, reference{c, ca, from, by})
 	addSource(c, "References", to.SharedIndexInformer, nil, &naming.Namer[T]{Referrers: index.Keys})
 }
 

@@ -30,10 +30,6 @@ func StackOfGoroutine(id string) string {
 	return "not found"
 }
 
-// library has the packages of this library that stand above or below the user's code in a stack.
-var library = []string{"reconcile.", "reconcile/internal/", "reconcile/objects.", "informer.", "informer/internal/",
-	"workqueue.", "leaderelection.", "internal/"}
-
 // WhereInUserCode returns the function, file and line of the first frame of a stack that is the user's: not Go's, not
 // Kubernetes' and not this library's. If there is none it returns "".
 func WhereInUserCode(stack string) string {
@@ -52,18 +48,11 @@ func WhereInUserCode(stack string) string {
 	return ""
 }
 
+// ours reports whether a function is one of this library's: not of its examples, and not of its tests.
 func ours(function, file string) bool {
 	rest, ok := strings.CutPrefix(function, "github.com/thermostat-go/thermostat/")
 	file, _, _ = strings.Cut(file, ":")
-	if !ok || strings.HasSuffix(file, "_test.go") {
-		return false
-	}
-	for _, p := range library {
-		if strings.HasPrefix(rest, p) {
-			return true
-		}
-	}
-	return false
+	return ok && !strings.HasPrefix(rest, "examples/") && !strings.HasSuffix(file, "_test.go")
 }
 
 // ofGo reports whether a function is one of Go's standard library. Its files are where that of fmt.Sprint is; in a

@@ -18,9 +18,10 @@ func TestWhereInUserCode(t *testing.T) {
 	const ours = "github.com/thermostat-go/thermostat/"
 	require.Equal(t, "app.find file.go:12", WhereInUserCode(frames(
 		ours+"reconcile/internal/writes.(*tracker).RoundTrip", ours+"informer/internal/wire.read",
-		ours+"reconcile/objects.Create", "k8s.io/client-go/rest.(*Request).Do",
+		ours+"reconcile/events.(*Recorder).Event", "k8s.io/client-go/rest.(*Request).Do",
 		"example.com/app.find", "example.com/app.main")))
 	require.Empty(t, WhereInUserCode(frames(ours+"reconcile.(*worker).call")))
+	require.Equal(t, "replicaset.scale file.go:12", WhereInUserCode(frames(ours+"examples/replicaset.scale")))
 }
 
 func TestAGoroutineIsFoundByItsID(t *testing.T) {
