@@ -27,6 +27,8 @@ import (
 // methods, as in a wrapper that does not pass them on, all caches are listed anew at the beginning of each tenure. With
 // Ready() error the Elector says why this process could not lead, and /readyz reports it. With Check(*http.Request)
 // error it says why the process has to be restarted, and /healthz reports that.
+//
+// With *sharding.Shards every process leads, each some of the keys: see package sharding.
 type Elector interface {
 	Run(ctx context.Context, lead func(ctx context.Context) error) error
 }
@@ -131,7 +133,7 @@ func (m *Manager) runWorkers(ctx, tenure context.Context) error {
 	defer context.AfterFunc(tenure, stopIntake)()
 
 	m.progress.enter(status.StageHandover)
-	if m.opts.Elector != nil {
+	if m.opts.Elector != nil && m.shards == nil {
 		h := m.handover()
 		inherited := time.Now()
 		rest, ok := m.awaitHandover(takeCtx, h)
@@ -151,6 +153,7 @@ func (m *Manager) runWorkers(ctx, tenure context.Context) error {
 	for _, c := range m.opts.Controllers {
 		c.start(takeCtx, runCtx, &workers)
 	}
+	share{m}.follow(takeCtx, &workers)
 	// Their context has the tenure's values, for its fence, and ends when no more keys are taken.
 	lead, stopLeading := context.WithCancel(runCtx)
 	defer stopLeading()

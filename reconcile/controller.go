@@ -111,6 +111,7 @@ type Controller struct {
 	stuck       stuckCalls
 	paceSaid    sync.Once // the log line of checkPace
 	comers      comers
+	gone        goneKeys // of other processes
 
 	// Changed by For and its like, and by NewManager, in one goroutine; not after that.
 	sources    []source
@@ -119,6 +120,7 @@ type Controller struct {
 	needs      []need
 	mistakes   []error
 	manager    *Manager // nil until NewManager; then no more sources can be added
+	shards     sharder  // of that
 }
 
 // defaultHistory is how many runs a controller remembers.

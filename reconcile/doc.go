@@ -45,6 +45,8 @@
 //   - A new leader starts with caches that show what the leaders before it wrote. If a cache has not come that far
 //     after 20 s, the workers start even so, and the log says so, as an error. After a crash it is so if watches lag by
 //     less than LeaseDuration.
+//   - With the Shards of package sharding in the place of an [Elector] all processes work at once, each on its share of
+//     the keys. What is said here of a leader holds for each slice of the keys; that package says what differs.
 //   - Where an informer follows several namespaces one by one, one that is behind holds back the keys that need it:
 //     its own, those of which Options.Namespaces says so, and otherwise those without a namespace. A name in an
 //     [informer.Referenced] that is not known holds back the keys that name it; so does an informer of a [Dynamic] that

@@ -67,18 +67,25 @@ func passHandoverOn(h handoverElector) {
 // one, until they have caught up with the server. It returns the entries that no ledger here knows, for the next
 // leader, and false if ctx ends before.
 func (m *Manager) awaitHandover(ctx context.Context, h handoverElector) (rest []debts.Legacy, ok bool) {
-	log, began := klog.FromContext(ctx), time.Now()
 	text, waited := h.Handover()
 	var left []debts.Legacy
 	if text != "" {
 		if err := json.Unmarshal([]byte(text), &left); err != nil {
-			log.Error(err, "The last leader's handover in the Lease cannot be read; all caches list anew")
+			klog.FromContext(ctx).Error(err, "The last leader's handover in the Lease cannot be read; all caches list "+
+				"anew")
 			text, left, waited = "", nil, false
 		}
 	}
 	if text == "" {
 		left = m.ledgers.Unsteady(waited)
 	}
+	return m.inherit(ctx, left)
+}
+
+// inherit waits until the caches show what others have left, and says how that went. What it returns is as in
+// awaitHandover.
+func (m *Manager) inherit(ctx context.Context, left []debts.Legacy) (rest []debts.Legacy, ok bool) {
+	log, began := klog.FromContext(ctx), time.Now()
 	rest, seen, doubted := m.ledgers.Inherit(ctx, left)
 	if ctx.Err() != nil {
 		return nil, false

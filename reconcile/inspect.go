@@ -162,6 +162,9 @@ func (c *Controller) InspectKeys() []status.KeySummary {
 		s.Next, s.Failures, s.Priority, s.Group = item.Next, item.Failures, int(item.Priority), item.Group
 		k.Item, k.Queued = item, true
 	}
+	for i, s := range list {
+		seen[i].Shard = shardOf(c.shards, Key{Namespace: s.Namespace, Name: s.Name})
+	}
 	stage, since := c.stage()
 	c.keys.List(list, seen, stage, since)
 	return list
@@ -190,7 +193,8 @@ func (c *Controller) InspectKey(key Key) status.Key {
 	}
 	s.Doubt = c.doubt(key, s.At)
 	m, outline := c.manager.outline(), c.outline()
-	c.keys.Describe(&s, keys.Seen{Item: item, Queued: queued, Exists: exists}, m.Stage, m.StageSince)
+	s.Shard = shardOf(c.shards, key)
+	c.keys.Describe(&s, keys.Seen{Item: item, Queued: queued, Exists: exists, Shard: s.Shard}, m.Stage, m.StageSince)
 	s.Debts = c.ledger.Owed(key, c.errorTexts) // after the state: a key that is parked without debts is about to run
 	s.Why = status.Why(&s, &outline, &m)
 	return s

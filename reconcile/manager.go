@@ -30,14 +30,15 @@ var (
 
 // ManagerOptions configures a [Manager]. Only Controllers has to be set, or one of the other things to run.
 type ManagerOptions struct {
-	// Controllers are run while this process leads.
+	// Controllers are run while this process leads; with shards, each key where its slice is led.
 	Controllers []*Controller
 	// WhileLeading are functions of yours that run while this process leads, by names for the log. They are called when
 	// the workers start, on goroutines of their own, and again in each tenure. Their ctx ends when leadership is lost,
 	// and when the Manager is told to stop: then they have DrainTimeout to return, as reconciles have, and the Lease is
 	// kept for them. A function that returns nil is done for this tenure. An error before its ctx has ended stops the
 	// Manager, and Run returns it; an error after that is logged. A function that returns while some of its work goes
-	// on returns an error that wraps [ErrStuck]: then the Lease is not released.
+	// on returns an error that wraps [ErrStuck]: then the Lease is not released. With shards there are none: no process
+	// leads all of them.
 	WhileLeading map[string]func(ctx context.Context) error
 	// Beside are functions that run whether this process leads or not. They are called once, when the caches are
 	// complete, but for namespaces that the server refuses: see [Manager.Run]. Their ctx ends when the workers have
@@ -51,7 +52,8 @@ type ManagerOptions struct {
 	Throughout map[string]func(ctx context.Context) error
 	// Informers are run beside those that the controllers have as sources: caches that are only read.
 	Informers []Informer
-	// Elector decides when this process leads. Nil: always.
+	// Elector decides when this process leads. Nil: always. With the Shards of package sharding in its place all
+	// processes are at work, each on its own share of the keys.
 	Elector Elector
 	// ErrorTexts lets [Manager.Inspect] and its like show the texts of errors. Without it they show kinds of errors
 	// only: the text of an error of Reconcile's, or of the server's, may quote values of an object.
@@ -78,6 +80,7 @@ type ManagerOptions struct {
 type Manager struct {
 	// Never changed after NewManager.
 	opts      ManagerOptions
+	shards    sharder // the Elector, if it is one; else nil
 	informers []*managedInformer
 	ledgers   debts.Ledgers // of the controllers
 
@@ -104,10 +107,11 @@ func NewManager(opts ManagerOptions) (*Manager, error) {
 	opts.DrainTimeout = cmp.Or(opts.DrainTimeout, 30*time.Second)
 	opts.StopGrace = cmp.Or(opts.StopGrace, 10*time.Second)
 	m := &Manager{opts: opts}
+	m.shards, _ = opts.Elector.(sharder)
 	// From here on nothing fails: a Manager that was refused has no controllers.
 	for _, c := range opts.Controllers {
 		m.ledgers = append(m.ledgers, c.ledger)
-		c.manager, c.errorTexts = m, opts.ErrorTexts
+		c.manager, c.shards, c.errorTexts = m, m.shards, opts.ErrorTexts
 		for _, s := range c.sources {
 			s.cache.Learner = m.manage(s.from).learner
 		}
@@ -144,6 +148,10 @@ func (opts ManagerOptions) mistakes() (errs []error) {
 	}
 	if opts.Elector != nil && kube.IsNil(opts.Elector) {
 		mistake("Elector is a nil %T; leave it out", opts.Elector)
+	}
+	if shards, ok := opts.Elector.(sharder); ok && len(opts.WhileLeading) > 0 {
+		mistake("WhileLeading is set, and with the shards %s no process leads all of them: use Beside, or a Manager "+
+			"of its own with an elector", shards)
 	}
 	for i, inf := range opts.Informers {
 		if kube.IsNil(inf) {

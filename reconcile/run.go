@@ -57,6 +57,11 @@ func (r *run) make() *madeContext {
 	if m := r.made.Load(); m != nil {
 		return m
 	}
+	return r.makeIn(r.worker.runCtx)
+}
+
+// makeIn is make with the context that the run is to end with, when nothing has been made.
+func (r *run) makeIn(ctx context.Context) *madeContext {
 	w := r.worker
 	m := &madeContext{ctx: w.endedCtx, debtor: w.ledger.Debtor(r.Key)}
 	m.writer = writes.Writer{History: &r.Run, Debtor: &m.debtor, Paths: w.paths, ErrorTexts: w.errorTexts}
@@ -64,7 +69,7 @@ func (r *run) make() *madeContext {
 	if !goesOn {
 		return m
 	}
-	m.ctx, m.cancel = context.WithDeadline(klog.NewContext(w.runCtx, r.Log()), began.Add(w.timeout))
+	m.ctx, m.cancel = context.WithDeadline(klog.NewContext(ctx, r.Log()), began.Add(w.timeout))
 	if !r.made.CompareAndSwap(nil, m) {
 		m.cancel()
 		return r.made.Load()

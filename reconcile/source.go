@@ -34,6 +34,7 @@ type source struct {
 	subject bool // the keys are those of the informer's objects
 	added   *informer.Registration
 	invalid *naming.Invalid
+	each    func(name func(Key)) // calls name with each key that the objects of the cache name now
 }
 
 // invalidObject returns why the object of a key is invalid, or nil: the cache could not take its present state, or a
@@ -112,6 +113,7 @@ func owns[T informer.Object](c *Controller, verb string, inf *informer.SharedInd
 // read caches: that of inf shows the change already, and so does not have an object that was deleted.
 //
 // keys runs in the informer's goroutine: it must be quick and wait for nothing, and it must not change the object. With
+// shards it is also called for all objects when a slice comes, from another goroutine, at the same time. With
 // conditions it names the keys for an update only if one of them holds: see [Condition].
 //
 // An object on which keys panics is invalid for this source, since nobody knows which keys it names now. The log, Why
@@ -232,7 +234,7 @@ func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInfor
 		c.mistake("%s: %w", verb, err)
 		return
 	}
-	s := source{n.Cause, inf, ca, n.Subject, added, n.Invalid}
+	s := source{n.Cause, inf, ca, n.Subject, added, n.Invalid, func(name func(Key)) { n.Each(inf, name) }}
 	if comes {
 		comer.sources = append(comer.sources, s)
 		return

@@ -80,6 +80,10 @@ func (m *Manager) leadership() *status.Leadership {
 		s.Lease, s.Identity, s.Leading = e.String(), e.Identity(), e.IsLeader()
 		s.Holder, s.Transitions, s.HolderSince, _ = e.Observed()
 	}
+	if m.shards != nil {
+		s.Sharded, s.Lease, s.Identity = true, m.shards.String(), m.shards.Identity()
+		s.NotLed = status.ErrorOf(m.shards.Health(), m.opts.ErrorTexts)
+	}
 	if e, ok := m.opts.Elector.(interface{ Ready() error }); ok {
 		s.NotReady = status.ErrorOf(e.Ready(), m.opts.ErrorTexts)
 	}

@@ -30,6 +30,7 @@ type worker struct {
 
 	// The worker's goroutine only.
 	replaced bool                 // another worker has taken over
+	ctx      context.Context      // of the present run: runCtx, or a child of it that ends with the key's slice
 	claim    workqueue.Claim[Key] // the latest one
 	outcome  outcome              // of its run
 	turn     keys.Turn            // of its runs; others may read a part of it, as its doc says
@@ -93,6 +94,13 @@ func (w *worker) handleNext() (more bool) {
 func (w *worker) handle(claim workqueue.Claim[Key]) {
 	w.claim = claim
 	c, key := w.Controller, claim.Key()
+	leave, err := w.enter(key)
+	if err != nil {
+		claim.Done()
+		w.letGo(key)
+		return
+	}
+	defer leave()
 	if c.keys.Paused(key) {
 		claim.Rest(0) // Resume adds the key again
 		return
@@ -111,7 +119,7 @@ func (w *worker) handle(claim workqueue.Claim[Key]) {
 		claim.Rest(0) // the ledger adds the key again when its last debt is paid, even before this line
 		return
 	}
-	if w.takeCtx.Err() != nil || w.runCtx.Err() != nil {
+	if w.takeCtx.Err() != nil || w.ctx.Err() != nil {
 		c.putBack(claim) // no new call begins
 		return
 	}
@@ -122,6 +130,9 @@ func (w *worker) handle(claim workqueue.Claim[Key]) {
 		return
 	}
 	defer w.finish(r) // deferred: Reconcile may end the goroutine
+	if w.shards != nil {
+		r.makeIn(w.ctx)
+	}
 	w.call(r)
 }
 
@@ -188,7 +199,7 @@ func (w *worker) finish(r *run) {
 func (w *worker) end(r *run) {
 	c, claim, o := w.Controller, &w.claim, &w.outcome
 	took := time.Since(w.turn.Began)
-	result, stopped := o.result(), o.err != nil && w.runCtx.Err() != nil
+	result, stopped := o.result(), o.err != nil && w.ctx.Err() != nil
 	if stopped {
 		result = "stopped"
 	}
@@ -244,7 +255,7 @@ func (w *worker) recorded(result string, stopped bool) keys.Outcome {
 }
 
 // putBack ends a claim without an outcome. The key stays in the queue until this process leads again, and its failures
-// stay counted.
+// stay counted. With shards it is let go if its slice has been lost.
 func (c *Controller) putBack(claim workqueue.Claim[Key]) {
 	c.add(claim.Key(), false)
 	claim.Rest(0)

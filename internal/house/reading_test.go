@@ -35,6 +35,7 @@ var rooms = map[string][]string{
 	"reconcile/webhook":   {"reconcile/webhook"},
 	"reconcile/inspect":   {"reconcile/inspect"},
 	"leaderelection":      {"leaderelection", "internal/election"},
+	"reconcile/sharding":  {"reconcile/sharding"},
 	"examples/replicaset": {"examples/replicaset", "examples/internal/command"},
 	"examples/deployment": {"examples/deployment"},
 	"examples/autoscaler": {"examples/autoscaler"},

@@ -2,6 +2,31 @@
 // shares through Leases alone: there is no component of its own, no label on objects and no webhook.
 //
 //	shards, err := sharding.New(sharding.Options{REST: base, Namespace: "prod", Name: "my-controller"})
+//	...
+//	cfg, err := reconcile.ClientConfig(base, shards) // where an Elector fits
+//	...
+//	m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: controllers, Elector: shards})
+//
+// # What a Manager does with it
+//
+//   - The workers run in all replicas. A run of a key begins where the key's slice is led, and nowhere else: a slice is
+//     not given away while a run in it goes on. The ctx of a run ends when its slice is lost, or others have asked for
+//     the slice and DrainTimeout has passed.
+//   - A write that a run makes with its ctx is refused when its slice is no longer led. One that is made with another
+//     ctx is refused when the replica leads no slice at all: nobody can tell to which one it belongs.
+//   - When a slice comes to a replica, all caches of its controllers list anew: an earlier owner may have just written
+//     something. Then all keys of the slice are queued, in the priority of a first list, that the objects in the caches
+//     name. Until then they wait, which takes a list and no longer than 20 s: then they run even so, and the log says
+//     so, as an error.
+//   - Controller.Why and the pages of package inspect say who leads a key.
+//
+// Three things are different from a single leader. ManagerOptions.WhileLeading is refused, since no process leads all
+// slices. A delay that a run has asked for (RequeueAfter), or that its failures have, ends with a move of its slice:
+// the key runs at once. And a key that Enqueue or WatchesChan names has to be named in each replica: it runs in the one
+// that leads it. The others keep it for an hour, in case its slice comes, and the same for the key of an object that
+// was deleted.
+//
+// Each replica caches everything: memory does not fall with its share.
 //
 // # Without a Manager
 //
@@ -103,7 +128,7 @@
 //   - All replicas need the same durations, as an edit may hide from others what a replica had.
 //   - A replica that renews its Lease and is otherwise stuck keeps its slices. [Shards.Health] finds slices without an
 //     owner, and those whose owner is gone, but not that.
-//   - Shares are even in slices, not in work.
+//   - Shares are even in slices, not in work. There are no weights, and a hot slice is not split.
 //   - Labels on both sides: a Lease that loses its label by hand is invisible until it is renewed.
 //
 // # Permissions
@@ -126,5 +151,6 @@
 //	act       Run                the tenure ends                    Run
 //	prepare   Run                the tenure ends                    Run; it calls Prepare
 //
-// internals.md has what package reconcile needs for this one, figures, reasons, and the reading order.
+// internals.md says how package reconcile uses this one and what is missing, and has figures, reasons, and the reading
+// order.
 package sharding

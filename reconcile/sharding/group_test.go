@@ -215,6 +215,13 @@ func TestReplicasShareTheSlices(t *testing.T) {
 		require.NoError(t, a.Health())
 		require.True(t, a.Owns(keyOf(a.Stats().Slices[0], 64)))
 
+		for slice := range 64 {
+			in, leader, since := a.Leader(keyOf(slice, 64))
+			require.Equal(t, slice, in)
+			require.Contains(t, []string{"a", "b", "c"}, leader)
+			require.Less(t, time.Since(since), 3*time.Second)
+		}
+
 		g.again()
 		d := g.start("d")
 		time.Sleep(14 * time.Second)
@@ -223,6 +230,9 @@ func TestReplicasShareTheSlices(t *testing.T) {
 		require.Len(t, d.Stats().Slices, 16)
 		require.Less(t, g.worst(), time.Second, "a slice waits for two requests")
 		require.Equal(t, uint64(16), d.Stats().Gained)
+		_, leader, since := a.Leader(keyOf(d.Stats().Slices[0], 64))
+		require.Equal(t, "d", leader)
+		require.Less(t, time.Since(since), 4*time.Second)
 
 		g.again()
 		require.NoError(t, g.stop(d))

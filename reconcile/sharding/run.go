@@ -45,7 +45,7 @@ func (s *Shards) Run(ctx context.Context, lead func(ctx context.Context) error) 
 	s.mu.Lock()
 	stuck, again := s.stuck, s.last != ""
 	if s.led == nil {
-		s.led = slices.Repeat([]time.Time{time.Now()}, s.countLocked())
+		s.led = slices.Repeat([]led{{until: time.Now()}}, s.countLocked())
 	}
 	s.mu.Unlock()
 	if stuck {

@@ -54,7 +54,7 @@ type Shards struct {
 	last    string        // the name of the tenure before, whose work has ended; empty: there was none
 	seen    world
 	lease   *coordinationv1.Lease // the table's, as it was seen: what is written keeps its metadata
-	led     []time.Time           // until when each slice is known to be led; nil before the first Run
+	led     []led                 // of each slice; nil before the first Run
 	stats   Stats
 }
 
@@ -253,8 +253,8 @@ func (s *Shards) Health() error {
 	defer s.mu.Unlock()
 	now := time.Now()
 	var bad []string
-	for slice, until := range s.led {
-		if now.Sub(until) > s.opts.LeaseDuration {
+	for slice, l := range s.led {
+		if now.Sub(l.until) > s.opts.LeaseDuration {
 			bad = append(bad, fmt.Sprint(slice))
 		}
 	}
@@ -274,14 +274,23 @@ func (s *Shards) Health() error {
 		strings.Join(bad, ", "), s.opts.LeaseDuration, why)
 }
 
-// noteLedLocked notes until when each slice is led, as far as the world shows.
+// led is what is known of who leads a slice.
+type led struct {
+	until time.Time // when it is known to have been led last
+	owner int       // its owner's number in the table
+	epoch int64     // since when it is
+	since time.Time // when this process has seen that
+}
+
+// noteLedLocked notes by whom and until when each slice is led, as far as the world shows.
 func (s *Shards) noteLedLocked() {
 	t := s.seen.table
 	if t == nil || !t.Open || s.r == nil {
 		return
 	}
+	now := time.Now()
 	if len(s.led) != len(t.Owners) {
-		s.led = slices.Repeat([]time.Time{time.Now()}, len(t.Owners))
+		s.led = slices.Repeat([]led{{until: now}}, len(t.Owners))
 	}
 	until := map[int]time.Time{}
 	for _, m := range t.Members {
@@ -290,8 +299,31 @@ func (s *Shards) noteLedLocked() {
 		}
 	}
 	for slice, owner := range t.Owners {
-		if u := until[owner]; u.After(s.led[slice]) {
-			s.led[slice] = u
+		l := &s.led[slice]
+		if u := until[owner]; u.After(l.until) {
+			l.until = u
+		}
+		if l.owner != owner || l.epoch != t.Epochs[slice] {
+			l.owner, l.epoch, l.since = owner, t.Epochs[slice], now
 		}
 	}
 }
+
+// Leader returns the slice of a key and who leads it, by its identity, as far as this replica has seen: empty if nobody
+// does. since is when it has seen that first.
+func (s *Shards) Leader(key types.NamespacedName) (slice int, identity string, since time.Time) {
+	slice = s.Slice(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.seen.table; t != nil && slice < len(s.led) && slice < len(t.Owners) {
+		for _, m := range t.Members {
+			if m.Number == t.Owners[slice] {
+				return slice, m.Seat, s.led[slice].since
+			}
+		}
+	}
+	return slice, "", time.Time{}
+}
+
+// Identity returns the readable name of this replica.
+func (s *Shards) Identity() string { return s.opts.Identity }

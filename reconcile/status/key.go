@@ -8,7 +8,7 @@ type KeyState string
 const (
 	KeyNotStarted KeyState = "NotStarted" // the Manager has not started, or has stopped
 	KeySyncing    KeyState = "Syncing"    // no key is reconciled before the caches are complete
-	KeyStandby    KeyState = "Standby"    // this process does not lead, or is about to stop
+	KeyStandby    KeyState = "Standby"    // this process does not lead, or not the key's slice, or is about to stop
 	KeyPaused     KeyState = "Paused"     // Pause was called for it
 	KeyRunning    KeyState = "Running"
 	KeyStuck      KeyState = "Stuck"      // its call has not returned although its context has ended
@@ -72,6 +72,7 @@ type Key struct {
 	Waits   []Wait   `json:"waits,omitempty"`
 	Debts   []Debt   `json:"debts,omitempty"`
 	HotLoop *HotLoop `json:"hotLoop,omitempty"` // nil unless it is in one
+	Shard   *Shard   `json:"shard,omitempty"`   // nil without shards
 	Doubt   *Doubt   `json:"doubt,omitempty"`   // nil unless a change that would name the key may be missed
 	// Running is the run that goes on, and Runs are the last ones that have ended, the latest last: at most eight. A
 	// run that found nothing to do is listed if the key has others to list, else LastQuiet says when the last one
@@ -79,6 +80,16 @@ type Key struct {
 	Running   *Run      `json:"running,omitempty"`
 	Runs      []Run     `json:"runs,omitempty"`
 	LastQuiet time.Time `json:"lastQuiet,omitzero"`
+}
+
+// Shard is what this process knows of the slice of a key, where all processes lead.
+type Shard struct {
+	Slice int `json:"slice"`
+	// Leader is the identity of the process that leads it, empty for nobody, and Since is when this process has seen
+	// that first.
+	Leader string    `json:"leader,omitempty"`
+	Since  time.Time `json:"since,omitzero"`
+	Here   bool      `json:"here,omitempty"` // the key may run here
 }
 
 // Object is the object of a key in a cache.

@@ -51,4 +51,8 @@ type Leadership struct {
 	HandoverTook time.Duration `json:"handoverTook,omitempty"`
 	// NotReady is why this process could not lead, if it could not.
 	NotReady *Error `json:"notReady,omitempty"`
+	// Sharded says that all processes lead, each some slices of the keys, and Lease is that of their table. A tenure is
+	// the time in which this process takes part. NotLed is set while nobody leads some of the slices.
+	Sharded bool   `json:"sharded,omitempty"`
+	NotLed  *Error `json:"notLed,omitempty"`
 }

@@ -91,7 +91,24 @@ func (e *explanation) withoutWorkers() string {
 		return fmt.Sprintf("%s is not reconciled yet: this process has led for %s, and its workers wait for %s.",
 			e.name, e.ago(since), e.manager.WaitsFor)
 	}
+	if e.manager.Stage == StageWorking && e.Shard != nil {
+		return e.elsewhere()
+	}
 	return e.name + " is not reconciled by this process: " + e.leader() + "."
+}
+
+// elsewhere is for a key whose slice may not be worked on here.
+func (e *explanation) elsewhere() string {
+	s, since := e.Shard, e.Shard.Since.Format(time.TimeOnly)
+	switch {
+	case s.Leader == "":
+		return fmt.Sprintf("%s is led by nobody, as far as this process has seen: it is in slice %d.", e.name, s.Slice)
+	case s.Leader == e.manager.Leadership.Identity:
+		return fmt.Sprintf("%s is not reconciled yet: this process leads its slice, %d, since %s, and waits for its "+
+			"caches to show what was written before, for %s at most.", e.name, s.Slice, since, "20 s")
+	}
+	return fmt.Sprintf("%s is led by replica %s since %s: it is in slice %d, and is reconciled there.", e.name,
+		s.Leader, since, s.Slice)
 }
 
 // missing says which cache is not complete, and why.
@@ -113,6 +130,12 @@ func (e *explanation) leader() string {
 	}
 	text := "another one leads"
 	switch {
+	case l.Sharded:
+		text = "it has no Lease in the group of the table " + l.Lease
+		if l.NotReady != nil {
+			text += l.NotReady.Because()
+		}
+		return text
 	case l.Lease != "" && l.Holder != "" && l.Holder != l.Identity:
 		text = fmt.Sprintf("%s holds the Lease %s, and renewed it %s ago", l.Holder, l.Lease, e.ago(l.HolderSince))
 	case l.Lease != "":

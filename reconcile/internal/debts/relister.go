@@ -216,6 +216,9 @@ func (p *partition) lookLocked(now time.Time) (lines []logLine) {
 	}
 	for e := p.byAge.Front(); e != nil; e = e.Next() {
 		d := e.Value.(*debt)
+		if d.owner == handoverOwner {
+			continue // Inherit asks for its lists, and gives it up
+		}
 		due := d.overdueAt()
 		if due.After(now) {
 			p.lookFromLocked(due)

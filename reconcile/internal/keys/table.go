@@ -93,6 +93,20 @@ func (t *Table) Named(key Key, source string, object Key, resourceVersion string
 	return t.observeLocked(e, v)
 }
 
+// Unname forgets what has named a key that a worker has taken, and that does not run here.
+func Unname(t *Table, key Key) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e, ok := t.keys[key]
+	if !ok || e.run != nil {
+		return
+	}
+	e.causes, e.othersActed = Causes{}, false
+	if e.idleLocked() {
+		t.forgetLocked(key, e)
+	}
+}
+
 // Begin starts a run of a key that a worker has taken, and moves the key's causes to the worker's turn; the turn has
 // begun. If the key is held, or rests in a hot loop, no run has started, and left is how long it must wait: zero if it
 // waits for Free.

@@ -13,7 +13,8 @@ import (
 type Seen struct {
 	workqueue.Item[Key]
 	Queued bool
-	Exists bool // a cache has its object, or cannot take it
+	Exists bool          // a cache has its object, or cannot take it
+	Shard  *status.Shard // as in status.Key
 }
 
 // stateIn is the state of every key that does not run, unless the Manager's workers run.
@@ -50,6 +51,8 @@ func (e *entry) stateLocked(s Seen, running *status.Run, lastQuiet time.Time, at
 		return status.KeyRunning, since
 	case at.stage != status.StageWorking:
 		return stateIn[at.stage], at.since
+	case s.Shard != nil && !s.Shard.Here:
+		return status.KeyStandby, s.Shard.Since
 	case e.heldForLocked(status.WaitPaused) != nil:
 		return status.KeyPaused, e.heldForLocked(status.WaitPaused).From
 	case e.heldForLocked(status.WaitParked) != nil:

@@ -134,6 +134,25 @@ func (n *Namer[T]) ask(e informer.Event[T], always bool) (worth bool, err error)
 	return true, err
 }
 
+// Each calls name with each key that the objects of an informer name now, on any goroutine. Keys that name other objects
+// by a reference are those of objects.
+func (n *Namer[T]) Each(inf *informer.SharedIndexInformer[T], name func(Key)) {
+	if n.Subject {
+		for _, key := range inf.Keys() {
+			name(key)
+		}
+	}
+	if n.Keys == nil {
+		return
+	}
+	for o := range inf.All() {
+		named, _ := n.keysOf(o) // if it panics, the informer's goroutine has the object among those to ask again
+		for _, key := range named {
+			name(key)
+		}
+	}
+}
+
 func (n *Namer[T]) keysOf(state T) (keys []Key, err error) {
 	err = lifecycle.Try(func() { keys = n.Keys(state) })
 	return keys, err

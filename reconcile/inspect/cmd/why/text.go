@@ -139,7 +139,14 @@ func writeManager(out io.Writer, m status.Manager) {
 		fmt.Fprintf(out, ", %s", plain(m.WaitsFor))
 	}
 	fmt.Fprintln(out)
-	if l := m.Leadership; l != nil {
+	switch l := m.Leadership; {
+	case l == nil:
+	case l.Sharded:
+		fmt.Fprintf(out, "Shards %s: all lead, each some of the keys; this is %s\n", plain(l.Lease), plain(l.Identity))
+		if l.NotLed != nil {
+			fmt.Fprintf(out, "Nobody leads some of the slices: %s\n", errorText(l.NotLed))
+		}
+	default:
 		fmt.Fprintf(out, "Lease %s: %s leads; this is %s\n", plain(l.Lease), plain(cmp.Or(l.Holder, "nobody")),
 			plain(l.Identity))
 	}

@@ -1,0 +1,173 @@
+package reconcile
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/reconcile/internal/debts"
+	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
+	"github.com/thermostat-go/thermostat/reconcile/status"
+)
+
+// With shards every process leads, each some slices of the keys. The workers of all processes run, and this file has
+// what is different about them:
+//
+//	a worker has a key      it enters the key's slice, or lets the key go: worker.enter, worker.letGo
+//	a slice comes           the caches list anew, since an earlier owner may have just written: share.settle;
+//	                        then its keys are queued: share.name
+//	somebody asks           shardOf
+//
+// A key of another process is let go, and not kept for the time when its slice comes: then the caches name it again. So
+// a process does not remember the keys of all others.
+
+// sharder is an [Elector] with which all processes lead at once, such as *sharding.Shards.
+type sharder interface {
+	Elector
+	// Enter begins a run of a key. Its error says that this process does not lead the key's slice.
+	Enter(ctx context.Context, key Key) (working context.Context, epoch int64, leave func(), err error)
+	// Inherit calls settle for the slices that come, and opened when Enter lets their keys in, until ctx ends.
+	Inherit(ctx context.Context, settle func(ctx context.Context, slices []int), opened func(slices []int))
+	// Slice and Leader are about the slice of a key, and Owns reports whether Enter would let it in.
+	Slice(key Key) int
+	Leader(key Key) (slice int, identity string, since time.Time)
+	Owns(key Key) bool
+	String() string
+	Identity() string
+	// Health says which slices nobody leads.
+	Health() error
+}
+
+// share is what a Manager does about the slices that come to this process.
+type share struct{ *Manager }
+
+// follow lets the work of slices begin that come, until ctx ends.
+func (m share) follow(ctx context.Context, group *lifecycle.Group) {
+	if m.shards != nil {
+		group.Go("slices", func() { m.shards.Inherit(ctx, m.settle, m.name) })
+	}
+}
+
+// settle returns when the caches show what earlier owners of slices have written.
+func (m share) settle(ctx context.Context, _ []int) {
+	m.inherit(ctx, m.ledgers.Unsteady(false))
+}
+
+// slicesCause is the cause of a key that is named because its slice has come.
+const slicesCause = "a slice that has come"
+
+// name queues the keys of slices that have come: those that each source would name if its informer had just
+// started, and those that were let go and that no source would name.
+func (m share) name(come []int) {
+	mine := make(map[int]bool, len(come))
+	for _, slice := range come {
+		mine[slice] = true
+	}
+	for _, c := range m.opts.Controllers {
+		name := func(key Key) {
+			if mine[m.shards.Slice(key)] {
+				c.keys.Named(key, slicesCause, Key{}, "", keys.Sighting{})
+				c.add(key, true)
+			}
+		}
+		for _, s := range c.sources {
+			s.each(name)
+		}
+		for s := range c.comers.sources() {
+			s.each(name)
+		}
+		for _, key := range c.gone.all() {
+			name(key)
+		}
+	}
+}
+
+// enter begins the work of the key that the worker has taken, which ends with leave: ctx is that of its run. Another
+// process may lead the key.
+func (w *worker) enter(key Key) (leave func(), err error) {
+	w.ctx = w.runCtx
+	if w.shards == nil {
+		return func() {}, nil
+	}
+	ctx, _, leave, err := w.shards.Enter(w.runCtx, key)
+	if err == nil {
+		w.ctx = ctx
+	}
+	return leave, err
+}
+
+// letGo forgets a key that another process leads. If its slice has come in the meantime, it is named again: the look
+// comes last, and [share.name] after the slice is open, so one of the two finds the key.
+func (w *worker) letGo(key Key) {
+	keys.Unname(w.keys, key)
+	exists := func(s *source) bool { _, ok := s.cache.Version(key); return ok }
+	if !anySubject(w.sources, exists) {
+		w.gone.add(key, func(key Key) bool {
+			return anySubject(w.sources, func(s *source) bool { return s.invalidObject(key) != nil })
+		})
+	}
+	if w.shards.Owns(key) {
+		w.enqueueFor(key, slicesCause)
+	}
+}
+
+// anySubject reports whether something holds for one of the sources of For.
+func anySubject(sources []source, holds func(*source) bool) bool {
+	for i := range sources {
+		if s := &sources[i]; s.subject && holds(s) {
+			return true
+		}
+	}
+	return false
+}
+
+// goneKeys are keys that were let go, and whose objects are in no cache of For: deleted objects, and keys that Enqueue
+// has named. If their slice comes within [debts.LeftFor] they are named again: the last owner's watch may have been so
+// late that it has not seen the deletion.
+type goneKeys struct {
+	mu sync.Mutex
+	// Guarded by mu.
+	keys  map[Key]time.Time // when they were let go
+	swept int               // how many there were after the last sweep
+}
+
+// add adds a key. From time to time it forgets old ones, but for those that are still wanted.
+func (g *goneKeys) add(key Key, wanted func(Key) bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.keys == nil {
+		g.keys = make(map[Key]time.Time)
+	}
+	now := time.Now()
+	g.keys[key] = now
+	if len(g.keys) < max(2*g.swept, 1024) {
+		return
+	}
+	left := make(map[Key]time.Time)
+	for key, at := range g.keys {
+		if now.Sub(at) < debts.LeftFor || wanted(key) {
+			left[key] = at
+		}
+	}
+	g.keys, g.swept = left, len(left)
+}
+
+func (g *goneKeys) all() (all []Key) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for key := range g.keys {
+		all = append(all, key)
+	}
+	return all
+}
+
+// shardOf returns what is known of the slice of a key, or nil without shards.
+func shardOf(shards sharder, key Key) *status.Shard {
+	if shards == nil {
+		return nil
+	}
+	s := &status.Shard{Here: shards.Owns(key)}
+	s.Slice, s.Leader, s.Since = shards.Leader(key)
+	return s
+}

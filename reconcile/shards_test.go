@@ -1,0 +1,219 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/thermostat-go/thermostat/reconcile/internal/debts"
+	"github.com/thermostat-go/thermostat/reconcile/status"
+)
+
+// slicesOfTest are the shards of a test: it says which slices this process leads. The slice of a key is the length of
+// its name.
+type slicesOfTest struct {
+	mu      sync.Mutex
+	led     map[int]context.CancelFunc // guarded by mu; ends what goes on in a slice
+	ctx     map[int]context.Context    // guarded by mu
+	come    chan int
+	entered int // guarded by mu; minus those that have left
+}
+
+var errElsewhere = errors.New("elsewhere")
+
+func newSlices() *slicesOfTest {
+	return &slicesOfTest{led: map[int]context.CancelFunc{}, ctx: map[int]context.Context{}, come: make(chan int)}
+}
+
+func (s *slicesOfTest) Run(ctx context.Context, lead func(context.Context) error) error {
+	return lead(ctx)
+}
+
+func (s *slicesOfTest) Enter(ctx context.Context, key Key) (context.Context, int64, func(), error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	slice, ok := s.ctx[s.Slice(key)]
+	if !ok {
+		return nil, 0, nil, errElsewhere
+	}
+	s.entered++
+	ctx, cancel := context.WithCancel(ctx)
+	unhook := context.AfterFunc(slice, cancel)
+	return ctx, 1, func() {
+		unhook()
+		cancel()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.entered--
+	}, nil
+}
+
+func (s *slicesOfTest) Inherit(ctx context.Context, settle func(context.Context, []int), opened func([]int)) {
+	for {
+		select {
+		case slice := <-s.come:
+			settle(ctx, []int{slice})
+			s.mu.Lock()
+			s.ctx[slice], s.led[slice] = context.WithCancel(context.Background())
+			s.mu.Unlock()
+			opened([]int{slice})
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *slicesOfTest) gain(slice int) {
+	s.come <- slice
+	synctest.Wait()
+}
+
+func (s *slicesOfTest) lose(slice int) {
+	s.mu.Lock()
+	s.led[slice]()
+	delete(s.ctx, slice)
+	delete(s.led, slice)
+	s.mu.Unlock()
+	synctest.Wait()
+}
+
+func (s *slicesOfTest) Owns(key Key) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ctx[s.Slice(key)] != nil
+}
+
+func (s *slicesOfTest) Leader(key Key) (int, string, time.Time) {
+	return s.Slice(key), "b", time.Time{}
+}
+func (s *slicesOfTest) Slice(key Key) int { return len(key.Name) }
+func (s *slicesOfTest) String() string    { return "default/test" }
+func (s *slicesOfTest) Identity() string  { return "a" }
+func (s *slicesOfTest) Health() error     { return nil }
+
+// TestKeysOfOtherProcessesLeaveNothingBehind in the queue and the table, however often they are named, and run when
+// their slice comes, after a list.
+func TestKeysOfOtherProcessesLeaveNothingBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, shards, log := newMapAPI(), newSlices(), &journal{}
+		for i := range 20 {
+			api.Create(configMap(fmt.Sprint("key-", i)))
+		}
+		maps := newMaps(t, api)
+		c := newController(t, func(ctx context.Context, key Key) (Result, error) {
+			causes, _ := Causes(ctx)
+			log.note("%s after %d lists by %s", key.Name, maps.Health().Lists, causes[0].Source)
+			return Result{}, nil
+		}, Options{})
+		For(c, maps)
+		stop := start(t, ManagerOptions{Controllers: []*Controller{c}, Elector: shards})
+		synctest.Wait()
+		api.Update("default", "key-3", func(o *corev1.ConfigMap) { o.Data = map[string]string{"a": "b"} })
+		synctest.Wait()
+		require.Empty(t, taken(log))
+		require.Zero(t, c.keys.Busy())
+		require.Zero(t, c.queue.Stats().Ready+c.queue.Stats().Delayed)
+		require.Empty(t, c.gone.all())
+		shards.gain(len("key-0"))
+		lines := taken(log)
+		require.Len(t, lines, 10)
+		require.Equal(t, "key-0 after 2 lists by a slice that has come", lines[0])
+		shards.lose(len("key-0"))
+		api.Update("default", "key-3", func(o *corev1.ConfigMap) { o.Data = map[string]string{"a": "b"} })
+		api.Update("default", "key-13", func(o *corev1.ConfigMap) { o.Data = map[string]string{"a": "b"} })
+		require.Empty(t, taken(log))
+		shards.gain(len("key-10"))
+		require.Len(t, taken(log), 10)
+		require.NoError(t, stop())
+		require.Zero(t, shards.entered)
+	})
+}
+
+// TestASliceBringsAllKeysThatASourceNames and those that no cache has any more.
+func TestASliceBringsAllKeysThatASourceNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, shards, log := newMapAPI(), newSlices(), &journal{}
+		child := configMap("child")
+		child.OwnerReferences = controlledBy("example.com/v1", "Website", "owner")
+		api.Create(child)
+		label := configMap("labelled")
+		label.Labels = map[string]string{"for": "watch"}
+		api.Create(label)
+		api.Create(configMap("lasts"))
+		maps, owned := newMaps(t, api), newMaps(t, api)
+		c := newController(t, noting(log), Options{})
+		For(c, maps)
+		Owns(c, owned, schema.GroupVersionKind{Group: "example.com", Kind: "Website"})
+		Watches(c, owned, func(o *corev1.ConfigMap) []Key {
+			if name := o.Labels["for"]; name != "" {
+				return []Key{{Namespace: "default", Name: name}}
+			}
+			return nil
+		})
+		stop := start(t, ManagerOptions{Controllers: []*Controller{c}, Elector: shards})
+		synctest.Wait()
+		require.Len(t, c.gone.all(), 2, "owner and watch have no object")
+		c.gone.keys = nil
+		api.Delete("default", "lasts")
+		c.Enqueue(Key{Namespace: "default", Name: "asked"})
+		time.Sleep(2 * debts.LeftFor)
+		require.Empty(t, taken(log))
+		require.Zero(t, c.keys.Busy())
+		require.Len(t, c.gone.all(), 2)
+		shards.gain(5)
+		require.Equal(t, []string{"default/asked", "default/child", "default/lasts", "default/owner", "default/watch"},
+			taken(log))
+		require.NoError(t, stop())
+	})
+}
+
+func TestGoneKeysAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var gone goneKeys
+		wanted := func(key Key) bool { return key.Name == "invalid" }
+		gone.add(Key{Name: "invalid"}, wanted)
+		for i := range 100_000 {
+			gone.add(Key{Name: fmt.Sprint(i)}, wanted)
+			time.Sleep(time.Minute)
+		}
+		require.Less(t, len(gone.all()), 2000)
+		require.Contains(t, gone.all(), Key{Name: "invalid"})
+		require.Contains(t, gone.all(), Key{Name: "99999"})
+	})
+}
+
+// TestARunEndsWithItsSlice and has not failed by that.
+func TestARunEndsWithItsSlice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, shards, log := newMapAPI(), newSlices(), &journal{}
+		api.Create(configMap("key"))
+		maps := newMaps(t, api)
+		c := newController(t, func(ctx context.Context, key Key) (Result, error) {
+			log.note("begins")
+			<-ctx.Done()
+			log.note("ends: %v", ctx.Err())
+			return Result{}, ctx.Err()
+		}, Options{})
+		For(c, maps)
+		stop := start(t, ManagerOptions{Controllers: []*Controller{c}, Elector: shards})
+		synctest.Wait()
+		shards.gain(3)
+		require.Equal(t, 1, shards.entered)
+		shards.lose(3)
+		require.Equal(t, []string{"begins", "ends: context canceled"}, taken(log))
+		require.Zero(t, shards.entered)
+		key := c.InspectKey(Key{Namespace: "default", Name: "key"})
+		require.Zero(t, key.Failures)
+		require.Equal(t, status.KeyStandby, key.State)
+		require.Equal(t, "stopped", key.Runs[0].Result)
+		require.NoError(t, stop())
+	})
+}
