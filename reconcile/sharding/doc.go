@@ -99,7 +99,8 @@
 //     every later one it still is the owner, unless it has given the slice away, and it remembers the latest version
 //     that it has seen, or it was removed, and then 4 holds.
 //  6. A process that goes on after it has lost its tenure is another replica, with another name and another Lease, and
-//     begins when the work of the one before has ended. So does a process that restarts.
+//     begins when the work of the one before has ended. So does a process that restarts. The one that has not restarted
+//     still knows for how long it has seen the Leases of others stand still: it is the same clock.
 //
 // The deadline, the wait and the margin are those of a Lease; exclusion of slices follows from it by the table, without
 // a renewal for each slice.

@@ -60,8 +60,8 @@ func (s *modelState) settle(ru rules, i int, p *process) {
 			return
 		}
 		p.giveUp()
-		p.old = p.r.name
-		delete(s.leases, p.old)
+		p.old = p.r
+		delete(s.leases, p.old.name)
 		s.start(ru, i)
 	}
 	if p.renewal == nil && p.r.valid(p.now()) && p.clock > p.lastSent() {

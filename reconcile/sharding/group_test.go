@@ -311,6 +311,25 @@ func TestAReplicaThatIsCutOffStopsBeforeOthersBegin(t *testing.T) {
 	})
 }
 
+// TestAWaitOutlastsATenure: a replica that has waited for the Lease of one that crashed has still waited when it has lost
+// its own tenure and has begun another one. Else nobody takes the slices as long as no tenure lasts for LeaseDuration.
+func TestAWaitOutlastsATenure(t *testing.T) {
+	inGroup(t, nil, func(g *testGroup) {
+		a, b := g.start("a"), g.start("b")
+		time.Sleep(20 * time.Second)
+		g.kill(b)
+		for range 3 {
+			time.Sleep(8 * time.Second)
+			a.cut(true)
+			time.Sleep(12 * time.Second)
+			a.cut(false)
+		}
+		time.Sleep(3 * time.Second)
+		require.Equal(t, uint64(4), a.Stats().Tenures)
+		require.Len(t, a.Stats().Slices, 64)
+	})
+}
+
 // TestAShortCutGivesTheSlicesBack: a replica that lost its tenure and is back before anybody has waited for it takes
 // its slices again at once, since it knows that its own work has ended.
 func TestAShortCutGivesTheSlicesBack(t *testing.T) {

@@ -58,7 +58,7 @@ type rules struct {
 // A process is one replica and its surroundings.
 type process struct {
 	r       *replica // nil: it is down
-	old     string   // the name before, whose work has ended
+	old     *replica // the one before, whose work has ended, until this one starts
 	names   int
 	clock   int
 	ahead   bool
@@ -158,13 +158,13 @@ func (s *modelState) start(ru rules, i int) {
 		t.lease = mDeadline * time.Second
 	}
 	p.r = newReplica(name, string(rune('a'+i)), ru.slices, t, ru.prepares)
-	if p.old != "" {
-		p.r.stopped[p.old] = true
+	if p.old != nil {
+		remember(p.r, p.old)
 	}
 	p.tried = s.version(name)
 	s.leases[name] = p.tried
 	p.r.renewed(p.now(), p.now(), p.tried)
-	p.look, p.asked, p.renewal, p.old = nil, nil, nil, ""
+	p.look, p.asked, p.renewal, p.old = nil, nil, nil, nil
 }
 
 // follow lets the work of a process be what its replica says.
@@ -394,11 +394,11 @@ func (s *modelState) moves(ru rules, try func(what string, fault bool, f func(*m
 		p.inFlight(ru, act, fault)
 		p.actions(ru, act, fault)
 		if p.r.over != nil && len(p.work) == 0 {
-			act("goes on as another", func(s *modelState, p *process) { p.giveUp(); p.old = p.r.name; s.start(ru, i) })
+			act("goes on as another", func(s *modelState, p *process) { p.giveUp(); p.old = p.r; s.start(ru, i) })
 		}
 		fault("crash", func(_ *modelState, p *process) {
 			p.giveUp()
-			p.r, p.work, p.old = nil, map[int]int{}, ""
+			p.r, p.work, p.old = nil, map[int]int{}, nil
 		})
 		if !p.r.leaving && p.r.number != 0 {
 			fault("leaves", func(_ *modelState, p *process) { p.r.leave(); p.follow(ru) })
@@ -624,10 +624,11 @@ func (p *printer) age(now int, t time.Time, most int) {
 }
 
 func (p *printer) world(now int, w *world) {
-	if w == nil || !w.known {
+	if w == nil || !w.known && len(w.leases) == 0 {
 		p.say("unknown")
 		return
 	}
+	p.say(w.known)
 	p.version(w.at)
 	p.table(w.table)
 	for _, name := range slices.Sorted(maps.Keys(w.leases)) {
@@ -665,7 +666,6 @@ func (p *printer) process(q *process) {
 	}
 	r := q.r
 	p.name(r.name)
-	p.name(q.old)
 	p.version(q.tried)
 	p.age(q.clock, r.sent.Mono, mDeadline+1)
 	over := ""

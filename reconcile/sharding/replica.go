@@ -75,6 +75,15 @@ func newReplica(name, seat string, n int, t timing, prepares bool) *replica {
 		holds: map[int]*hold{}, gone: map[string]time.Time{}, stopped: map[string]bool{}}
 }
 
+// remember takes over what an earlier replica of this process, whose work has ended, has learned of the others: it is
+// about their Leases, and as true in this tenure as in that one. The table, and how long it was watched, it has to see
+// by itself.
+func remember(r, earlier *replica) {
+	r.stopped, r.gone, r.longest = maps.Clone(earlier.stopped), maps.Clone(earlier.gone), earlier.longest
+	r.stopped[earlier.name] = true
+	r.seen.leases = maps.Clone(earlier.seen.leases)
+}
+
 // renewed notes an acknowledged write of the replica's Lease. An answer that comes after the deadline does not bring
 // the tenure back.
 func (r *replica) renewed(sent, now election.Instant, at version) {

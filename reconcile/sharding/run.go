@@ -43,7 +43,7 @@ func (s *Shards) Run(ctx context.Context, lead func(ctx context.Context) error) 
 		return errors.New("sharding: Run: lead is nil")
 	}
 	s.mu.Lock()
-	stuck, again := s.stuck, s.last != ""
+	stuck, again := s.stuck, s.last != nil
 	if s.led == nil {
 		s.led = slices.Repeat([]led{{until: time.Now()}}, s.countLocked())
 	}
@@ -73,8 +73,8 @@ func (s *Shards) live(ctx context.Context, lead func(context.Context) error) err
 	s.mu.Lock()
 	r := newReplica(s.opts.Name+"-"+strings.ToLower(rand.Text()[:10]), s.opts.Identity, s.opts.Slices,
 		timing{s.opts.LeaseDuration, s.opts.RenewDeadline}, s.opts.Prepare != nil)
-	if s.last != "" {
-		r.stopped[s.last] = true
+	if s.last != nil {
+		remember(r, s.last)
 	}
 	s.mu.Unlock()
 	lease := term{s}.makeLease(ctx, r)
@@ -110,7 +110,7 @@ func (s *Shards) live(ctx context.Context, lead func(context.Context) error) err
 		r.lose(errStuck)
 		s.settleLocked()
 	} else {
-		s.r, s.last = nil, r.name
+		s.r, s.last = nil, r
 	}
 	s.mu.Unlock()
 	log.Info("No longer taking part", "table", s.String(), "replica", r.name, "reason", over, "err", err)

@@ -51,7 +51,7 @@ type Shards struct {
 	end     context.CancelCauseFunc
 	changed chan struct{} // closed, and made anew, when anything here has changed
 	stuck   bool          // work of an earlier tenure goes on; never reset
-	last    string        // the name of the tenure before, whose work has ended; empty: there was none
+	last    *replica      // of the tenure before, whose work has ended; nil: there was none
 	seen    world
 	lease   *coordinationv1.Lease // the table's, as it was seen: what is written keeps its metadata
 	led     []led                 // of each slice; nil before the first Run
