@@ -310,6 +310,7 @@ func statefulSetRules() *rules {
 		validate: func(o, old object) field.ErrorList {
 			set := o.(*appsv1.StatefulSet)
 			errs := validateWorkload(set.Spec.Replicas, set.Spec.MinReadySeconds, set.Spec.Selector, set.Spec.Template)
+			errs = append(errs, validateStatefulSetStatus(set.Status)...)
 			if was, ok := old.(*appsv1.StatefulSet); ok {
 				errs = append(errs, immutable(value{"spec.serviceName", was.Spec.ServiceName, set.Spec.ServiceName},
 					value{"spec.selector", was.Spec.Selector, set.Spec.Selector},
@@ -380,6 +381,31 @@ func validateWorkload(replicas *int32, minReadySeconds int32, selector *metav1.L
 
 func nonnegative(path *field.Path, n int64) field.ErrorList {
 	return apivalidation.ValidateNonnegativeField(n, path)
+}
+
+// validateStatefulSetStatus refuses counts that cannot be.
+func validateStatefulSetStatus(s appsv1.StatefulSetStatus) (errs field.ErrorList) {
+	path := field.NewPath("status")
+	parts := []struct {
+		name string
+		n    int32
+	}{{"readyReplicas", s.ReadyReplicas}, {"currentReplicas", s.CurrentReplicas},
+		{"updatedReplicas", s.UpdatedReplicas}, {"availableReplicas", s.AvailableReplicas}}
+	errs = nonnegative(path.Child("replicas"), int64(s.Replicas))
+	for _, p := range parts {
+		errs = append(errs, nonnegative(path.Child(p.name), int64(p.n))...)
+	}
+	errs = append(errs, nonnegative(path.Child("observedGeneration"), s.ObservedGeneration)...)
+	for _, p := range parts {
+		if p.n > s.Replicas {
+			errs = append(errs, field.Invalid(path.Child(p.name), p.n, "cannot be greater than status.replicas"))
+		}
+	}
+	if s.AvailableReplicas > s.ReadyReplicas {
+		errs = append(errs, field.Invalid(path.Child("availableReplicas"), s.AvailableReplicas,
+			"cannot be greater than status.readyReplicas"))
+	}
+	return errs
 }
 
 // validateReplicaSetStatus refuses counts that cannot be.

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+
+	"github.com/thermostat-go/thermostat/reconcile/internal/world"
 )
 
 const (
@@ -230,6 +232,7 @@ type ending struct {
 	afterStep  []snapshot
 	last       snapshot
 	idle       map[string]bool // what it writes when there is nothing to do, by kind
+	did        map[string]bool // resources that the world has written about
 	invalid    map[string]int
 	finalizers map[string]bool
 }
@@ -285,6 +288,9 @@ func (c runner) play(s schedule, ideal *ending) (o *ending) {
 			watched: r.watched, afterStep: r.afterStep, last: r.last, made: map[string]bool{},
 			asked: r.asked, happened: r.happened, used: r.used, idle: r.idle, invalid: r.invalids,
 			finalizers: r.finalizers}
+		if r.around != nil {
+			o.did = r.around.did
+		}
 		if r.void {
 			o.failure = nil
 		}
@@ -377,6 +383,12 @@ func (c *check) possible() []disturbance {
 		}
 		for _, resource := range slices.Sorted(maps.Keys(c.ideal.made)) {
 			all = append(all, disturbance{stray, resource, n + 1})
+		}
+		for _, resource := range slices.Sorted(maps.Keys(c.ideal.did)) {
+			all = append(all, disturbance{worldSlow, resource, n + 1})
+			if resource == world.Pods || resource == world.Jobs {
+				all = append(all, disturbance{worldFails, resource, n + 1})
+			}
 		}
 	}
 	for _, kind := range slices.Sorted(maps.Keys(c.ideal.places)) {

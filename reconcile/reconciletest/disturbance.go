@@ -79,6 +79,10 @@ const (
 	// a third party deletes an object that the program has made, after the step has settled
 	stray = "delete"
 	slow  = "slow" // each request takes 1.2 s
+	// the world needs 60 s more to see what is written of a resource in the 2 minutes from the step on
+	worldSlow = "world slow with"
+	// what the world makes of a resource does not work for 60 s from the step on
+	worldFails = "world fails"
 )
 
 const (
@@ -97,7 +101,7 @@ var (
 	// ofRun are about all steps.
 	ofRun = []string{coldStart, unseenAll, slow}
 	// ofResources are at a step and hit a resource.
-	ofResources = []string{late, frozen, stray}
+	ofResources = []string{late, frozen, stray, worldSlow, worldFails}
 )
 
 func (d disturbance) String() string {

@@ -63,7 +63,7 @@
 //	                        ResourceQuota (of pods and what they ask for; nothing counts), Secret, ServiceAccount,
 //	                        Service (ClusterIP and headless, IPv4; nothing makes its EndpointSlices)
 //	apps/v1                 Deployment, ReplicaSet,
-//	                        StatefulSet (no volumeClaimTemplates, status of a rollout or ordinals)
+//	                        StatefulSet (no volumeClaimTemplates, conditions or ordinals)
 //	autoscaling/v2          HorizontalPodAutoscaler (not served at v1)
 //	batch/v1                CronJob, Job (no podFailurePolicy, successPolicy, managedBy, completedIndexes)
 //	coordination.k8s.io/v1  Lease
@@ -166,8 +166,11 @@
 // reached in memory, by the server, with the certificates that the program makes.
 //
 // Every run has to end as the one in which nothing goes wrong. [Scenario.Settled] says more about that end, and
-// [Scenario.Always] says what no write may do. [Scenario.Beside] is for what the program waits for, such as pods that
-// get ready: the server runs no other controllers.
+// [Scenario.Always] says what no write may do.
+//
+// The server runs no other controllers. With [Scenario.World] there is a cluster around the program: pods get ready,
+// Deployments are rolled out, Jobs end. [Scenario.Beside] is for what else the program waits for, such as the
+// controller of somebody else's custom resource.
 //
 // The requests of the program wait at gates, and the driver lets one after the other through, so that a schedule says
 // everything about a run:
@@ -188,6 +191,8 @@
 //	namesake after              an object is deleted, and made anew under its name
 //	other order in              the manifests of a step in the reverse order of their kinds, with a rest after each
 //	delete                      a third party deletes what the program has made
+//	world slow                  the world sees what is written of a resource 60 s later, for 2 minutes
+//	world fails                 pods are not ready for 60 s, also those that were; the first pod of a Job fails
 //	cold start                  all steps are done before the program starts
 //	unseen steps                all steps are done while its watches are broken
 //	slow                        requests take 1.2 s
@@ -257,8 +262,8 @@
 //	around requests    rbac.go: rights; collector.go: garbage collection, with protection.go: what is in use;
 //	                   discovery.go with openapi.go; aggregated.go: groups that handlers serve;
 //	                   fork.go with forkadmit.go: the cluster below
-//	Check              check.go with pairs.go, scenario.go with step.go and off.go; run.go with steps.go, process.go
-//	                   and gate.go;
+//	Check              check.go with pairs.go, scenario.go with step.go, off.go and world.go; run.go
+//	                   with steps.go, process.go, gate.go and surroundings.go;
 //	                   disturbance.go, judge.go with manners.go, rights.go, leaks.go, snapshot.go and variance.go;
 //	                   finding.go with timeline.go, coverage.go, inorder.go
 //	built-in kinds     builtin.go, deployment.go, batch.go, autoscaling.go, claim.go, disruption.go, service.go,

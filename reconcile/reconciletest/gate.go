@@ -73,6 +73,8 @@ type gates struct {
 	latency time.Duration // that each request takes
 	// choose picks one of several that wait; nil: the one that came first.
 	choose func(n int) int
+	// changed returns a channel that is closed when the server changes something, which ends next; nil: nothing does.
+	changed func() <-chan struct{}
 
 	mu      sync.Mutex
 	pending []*gate // guarded by mu
@@ -158,8 +160,13 @@ func (gs *gates) drop(g *gate) bool {
 	return true
 }
 
-// next waits until everything waits, and then for a request to come. It returns nil at a time, if none has come.
+// next waits until everything waits, and then for a request to come. It returns nil at a time, if none has come, and
+// earlier when the server has changed something.
 func (gs *gates) next(until time.Time) *gate {
+	var changed <-chan struct{}
+	if gs.changed != nil {
+		changed = gs.changed()
+	}
 	for {
 		synctest.Wait()
 		if g := gs.pick(); g != nil {
@@ -175,6 +182,9 @@ func (gs *gates) next(until time.Time) *gate {
 		case <-gs.arrived:
 			timer.Stop()
 		case <-timer.C:
+			return nil
+		case <-changed:
+			timer.Stop()
 			return nil
 		}
 	}

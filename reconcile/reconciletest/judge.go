@@ -54,11 +54,11 @@ func (r verdict) pass() {
 				r.idle[e.kind] = true
 			}
 		}
-		r.last = takeSnapshot(r.server, r.scenario.Mask)
+		r.last = r.scenario.snapshot(r.server)
 		return
 	}
 	r.valid()
-	r.last = takeSnapshot(r.server, r.scenario.Mask)
+	r.last = r.scenario.snapshot(r.server)
 	r.rights()
 	r.webhooks()
 	r.foreign()
@@ -134,7 +134,7 @@ func (r verdict) webhooks() {
 
 // unlike reports whether the server does not hold what it holds when nothing goes wrong.
 func (r verdict) unlike() bool {
-	return r.ideal != nil && len(r.varies.matter(takeSnapshot(r.server, r.scenario.Mask).differences(r.ideal.last))) > 0
+	return r.ideal != nil && len(r.varies.matter(r.scenario.snapshot(r.server).differences(r.ideal.last))) > 0
 }
 
 // compare is about the end: it has to be that of the run in which nothing goes wrong.
@@ -225,6 +225,7 @@ func (r verdict) rest(settled bool) {
 // calm takes back what disturbs for longer than a moment.
 func (r *run) calm() {
 	r.calmed, r.places = true, maps.Clone(r.seen)
+	r.around.calm()
 	for _, p := range r.processes {
 		p.link.LagBehind(0)
 		for resource := range r.watched {

@@ -95,6 +95,39 @@ func (m modelled) beyond(path string, value any) string {
 	return ""
 }
 
+// within returns a value without what is not modelled of it; nil: nothing is left.
+func (m modelled) within(path string, value any) any {
+	if check, ok := m[path]; ok {
+		if check(value) {
+			return value
+		}
+		return nil
+	}
+	switch v := value.(type) {
+	case map[string]any:
+		kept := map[string]any{}
+		for name, of := range v {
+			if left := m.within(strings.TrimPrefix(path+"."+name, "."), of); left != nil {
+				kept[name] = left
+			}
+		}
+		if len(kept) > 0 {
+			return kept
+		}
+	case []any:
+		var kept []any
+		for _, element := range v {
+			if left := m.within(path+"[]", element); left != nil {
+				kept = append(kept, left)
+			}
+		}
+		if len(kept) > 0 {
+			return kept
+		}
+	}
+	return nil
+}
+
 // below reports whether anything is modelled at a path, or below it.
 func (m modelled) below(path string) bool {
 	for field := range m {
@@ -208,7 +241,8 @@ var modelledFields = map[string]modelled{
 		"updateStrategy.rollingUpdate.maxUnavailable":      oneOf(int64(1)),
 		"persistentVolumeClaimRetentionPolicy.whenDeleted": oneOf("Retain"),
 		"persistentVolumeClaimRetentionPolicy.whenScaled":  oneOf("Retain"),
-	}),
+	}).with("status", "replicas", "readyReplicas", "availableReplicas", "currentReplicas", "updatedReplicas",
+		"observedGeneration", "currentRevision", "updateRevision"),
 }
 
 var (

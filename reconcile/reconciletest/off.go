@@ -41,7 +41,7 @@ func nameOfKind(what string) string {
 	if what == backTo {
 		return what
 	}
-	for _, end := range []string{" to", " in", " at", " from"} {
+	for _, end := range []string{" to", " in", " at", " from", " with"} {
 		what = strings.TrimSuffix(what, end)
 	}
 	return what

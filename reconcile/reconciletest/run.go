@@ -58,6 +58,7 @@ type run struct {
 	deleted      map[identity]time.Time // by the user
 	finalizers   map[string]bool        // that the program puts on objects or takes off
 	varies       *variance
+	around       *surroundings
 	ideal        *ending               // what the end has to be like; nil: nothing
 	versions     map[disturbance]int64 // of the server, where the schedule goes back to
 	outages      map[string]refusing   // of kinds of requests
@@ -128,6 +129,9 @@ func newRun(ctx context.Context, sc *Scenario, sched schedule, s *Server) *run {
 	s.exemptUsers, s.hosts.used = true, true // nothing else has the server yet
 	for _, d := range sched.disturbances {
 		r.happened[d] = slices.Contains(ofRun, d.what)
+	}
+	if sc.World != nil {
+		r.around, r.gates.changed = newSurroundings(r), s.store.changes
 	}
 	if sched.has(slow) {
 		r.gates.latency = slowLatency
@@ -231,7 +235,7 @@ func (r *run) settle() {
 			return
 		}
 		r.revive()
-		g, over := r.next(earlier(last.Add(quiet), begin.Add(settleTime)))
+		g, over := r.next(earlier(r.around.rests(last).Add(quiet), begin.Add(settleTime)))
 		if g == nil && !over {
 			continue
 		}
@@ -286,7 +290,7 @@ func most(kinds map[string]int) string {
 }
 
 // next waits for a request. It returns nil when the time until is over, and also, with over false, when a process is to
-// die: the caller calls revive, and next again.
+// die, or the world has done something or has something to look at: the caller calls revive, and next again.
 func (r *run) next(until time.Time) (g *gate, over bool) {
 	wake := until
 	for _, p := range r.processes {
@@ -294,7 +298,10 @@ func (r *run) next(until time.Time) (g *gate, over bool) {
 			wake = earlier(wake, p.dies)
 		}
 	}
-	g = r.gates.next(wake)
+	did, wake := r.around.turn(wake)
+	if !did {
+		g = r.gates.next(wake)
+	}
 	return g, g == nil && !time.Now().Before(until)
 }
 

@@ -22,7 +22,10 @@ type Scenario struct {
 	Server Options
 	// User makes the requests of the program, and may do what Server.Roles grant; see [ServiceAccount].
 	User string
-	// Beside are programs that run all the time and that no disturbance meets, such as a stand-in for the kubelet.
+	// World is what the cluster does beside the program: pods get ready, Jobs end, claims are bound. Nil: nothing.
+	World *World
+	// Beside are programs that run all the time and that no disturbance meets, such as a stand-in for a
+	// controller of somebody else's.
 	Beside []func(ctx context.Context, cfg *rest.Config) error
 	// Steps are what users do, in order. Each begins when the program has nothing more to write after the one before.
 	Steps []Step
@@ -109,6 +112,9 @@ func (s *Scenario) validate() error {
 		if step.do == nil {
 			return fmt.Errorf("Scenario.Steps[%d] is empty: make steps with Apply, ApplyYAML, Delete or StepFunc", i)
 		}
+	}
+	if err := s.World.validate(); err != nil {
+		return err
 	}
 	for i, run := range s.Beside {
 		if run == nil {

@@ -24,6 +24,18 @@ var (
 	timeText = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 )
 
+// snapshot takes one of the server of a run.
+func (s *Scenario) snapshot(of *Server) snapshot {
+	return takeSnapshot(of, func(o *unstructured.Unstructured) {
+		if s.Mask != nil {
+			s.Mask(o)
+		}
+		if s.World != nil && len(o.Object) > 0 {
+			s.World.mask(o)
+		}
+	})
+}
+
 // takeSnapshot takes one. Leases and Events are left out.
 func takeSnapshot(s *Server, mask func(*unstructured.Unstructured)) snapshot {
 	type held struct {
@@ -63,9 +75,7 @@ func takeSnapshot(s *Server, mask func(*unstructured.Unstructured)) snapshot {
 	for _, h := range all {
 		key := text(fmt.Sprintf("%s %s/%s", h.resource, h.object.GetNamespace(), h.object.GetName()))
 		generation := h.object.GetGeneration()
-		if mask != nil {
-			mask(h.object)
-		}
+		mask(h.object)
 		if len(h.object.Object) == 0 {
 			continue
 		}

@@ -64,7 +64,7 @@ func (r *stepRun) play() {
 		}
 	}
 	if len(r.schedule.disturbances) == 0 {
-		r.afterStep = append(r.afterStep, takeSnapshot(r.server, r.scenario.Mask))
+		r.afterStep = append(r.afterStep, r.scenario.snapshot(r.server))
 	}
 }
 
@@ -191,6 +191,12 @@ func (r *stepRun) before(d disturbance) {
 	case frozen:
 		r.disturb(d)
 		r.eachProcess(func(p *process) { r.delay(p, d.of, Never) })
+	case worldSlow:
+		r.disturb(d)
+		r.around.slow[d.of] = time.Now().Add(slowFor)
+	case worldFails:
+		r.disturb(d)
+		r.around.ail(d.of, true)
 	}
 }
 
@@ -206,6 +212,10 @@ func (r *stepRun) during(d disturbance) {
 		r.pass(frozenFor)
 		r.eachProcess(func(p *process) { r.delay(p, d.of, 0) })
 		r.note(hurt, "the events of %s come again", d.of)
+	case worldFails:
+		r.pass(ailFor)
+		r.note(hurt, "%s work again", d.of)
+		r.around.ail(d.of, false)
 	}
 }
 

@@ -236,6 +236,13 @@ func isStill(live, was object) bool {
 		live.GetUID() == was.GetUID()
 }
 
+// changes returns the channel that the next change closes.
+func (s *store) changes() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changed
+}
+
 // wakeLocked makes everybody who waits for a change look again.
 func (s *store) wakeLocked() {
 	close(s.changed)

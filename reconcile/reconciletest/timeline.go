@@ -16,7 +16,8 @@ const timelineLines = 20
 type weight int
 
 const (
-	read weight = iota
+	read   weight = iota
+	beside        // a write of the world
 	wrote
 	hurt // a disturbance
 	turn // a step, a start, a crash
@@ -96,7 +97,7 @@ func (j *journal) timeline() []string {
 			if first >= 0 {
 				distance = max(i-first, first-i)
 			}
-			if distance >= far && (e.weight == wrote || !slices.ContainsFunc(lines, isWrite)) {
+			if distance >= far && (e.weight <= wrote || !slices.ContainsFunc(lines, isWrite)) {
 				victim, far = i, distance
 			}
 		}
@@ -143,7 +144,7 @@ func folded(lines []line) (short []line) {
 	return short
 }
 
-func isWrite(e line) bool { return e.weight == wrote }
+func isWrite(e line) bool { return e.weight <= wrote }
 
 // partAt says where two runs of one schedule go apart; empty: the program is deterministic.
 func partAt(one, other []line) string {

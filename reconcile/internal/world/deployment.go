@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// revision is the annotation by which kubectl and others number the ReplicaSets of a Deployment.
-const revision = "deployment.kubernetes.io/revision"
+// Revision is the annotation by which kubectl and others number the ReplicaSets of a Deployment.
+const Revision = "deployment.kubernetes.io/revision"
 
 // rollout is the part of a world that rolls Deployments out.
 type rollout struct{ *World }
@@ -39,11 +39,8 @@ func (w rollout) deployment(ctx context.Context, namespace, name string) error {
 		sizes = append(make([]int32, len(old)), *d.Spec.Replicas)
 	}
 	for i, rs := range append(old, current) {
-		if *rs.Spec.Replicas != sizes[i] {
-			rs.Spec.Replicas = &sizes[i]
-			if _, err := c.ReplicaSets(namespace).Update(ctx, rs, metav1.UpdateOptions{}); err != nil {
-				return err
-			}
+		if err := w.resize(ctx, rs, sizes[i]); err != nil {
+			return err
 		}
 		if !w.AtOnce {
 			continue
@@ -52,11 +49,11 @@ func (w rollout) deployment(ctx context.Context, namespace, name string) error {
 			return err
 		}
 	}
-	if number := current.Annotations[revision]; number != "" && d.Annotations[revision] != number {
+	if number := current.Annotations[Revision]; number != "" && d.Annotations[Revision] != number {
 		if d.Annotations == nil {
 			d.Annotations = map[string]string{}
 		}
-		d.Annotations[revision] = number
+		d.Annotations[Revision] = number
 		if _, err := c.Deployments(namespace).Update(ctx, d, metav1.UpdateOptions{}); err != nil {
 			return err
 		}
@@ -71,7 +68,23 @@ func (w rollout) deployment(ctx context.Context, namespace, name string) error {
 		})
 }
 
-// replicaSetsOf returns the ReplicaSet of the Deployment's template, which it makes if there is none, and the others.
+// resize gives a ReplicaSet a size, and makes it if it is a new one.
+func (w rollout) resize(ctx context.Context, rs *appsv1.ReplicaSet, size int32) (err error) {
+	c := w.client.AppsV1().ReplicaSets(rs.Namespace)
+	isNew := rs.UID == ""
+	if !isNew && *rs.Spec.Replicas == size {
+		return nil
+	}
+	if rs.Spec.Replicas = &size; isNew {
+		_, err = c.Create(ctx, rs, metav1.CreateOptions{})
+	} else {
+		_, err = c.Update(ctx, rs, metav1.UpdateOptions{})
+	}
+	return err
+}
+
+// replicaSetsOf returns the ReplicaSet of the Deployment's template, which is a new one if there is none, and the
+// others.
 func (w rollout) replicaSetsOf(ctx context.Context, d *appsv1.Deployment) (current *appsv1.ReplicaSet,
 	old []*appsv1.ReplicaSet, err error) {
 	c := w.client.AppsV1().ReplicaSets(d.Namespace)
@@ -90,7 +103,7 @@ func (w rollout) replicaSetsOf(ctx context.Context, d *appsv1.Deployment) (curre
 		if !metav1.IsControlledBy(rs, d) || rs.DeletionTimestamp != nil {
 			continue
 		}
-		number, _ := strconv.Atoi(rs.Annotations[revision]) // none is 0
+		number, _ := strconv.Atoi(rs.Annotations[Revision]) // none is 0
 		newest = max(newest, number)
 		if current == nil && SameTemplate(rs.Spec.Template, d.Spec.Template) {
 			current = rs
@@ -99,17 +112,14 @@ func (w rollout) replicaSetsOf(ctx context.Context, d *appsv1.Deployment) (curre
 		}
 	}
 	if current == nil {
-		current, err = w.newReplicaSet(ctx, d, newest+1)
+		current = w.newReplicaSet(d, newest+1)
 	}
-	return current, old, err
+	return current, old, nil
 }
 
-// newReplicaSet makes one, at first without pods unless all is done at once.
-func (w rollout) newReplicaSet(ctx context.Context, d *appsv1.Deployment, number int) (*appsv1.ReplicaSet, error) {
-	hash, size := w.hashOf(d.Spec.Template), new(int32(0))
-	if w.AtOnce {
-		size = d.Spec.Replicas
-	}
+// newReplicaSet returns one that nobody has made yet.
+func (w rollout) newReplicaSet(d *appsv1.Deployment, number int) *appsv1.ReplicaSet {
+	hash := w.hashOf(d.Spec.Template)
 	with := func(all map[string]string) map[string]string {
 		all = maps.Clone(all)
 		if all == nil {
@@ -119,19 +129,21 @@ func (w rollout) newReplicaSet(ctx context.Context, d *appsv1.Deployment, number
 		return all
 	}
 	rs := &appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Name: d.Name + "-" + hash, Labels: with(d.Spec.Template.Labels),
-			Annotations:     map[string]string{revision: strconv.Itoa(number)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: d.Name + "-" + hash,
+			Labels:          with(d.Spec.Template.Labels),
+			Annotations:     map[string]string{Revision: strconv.Itoa(number)},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(d, kindOf(d))}},
-		Spec: appsv1.ReplicaSetSpec{Replicas: size, Selector: d.Spec.Selector.DeepCopy(),
+		Spec: appsv1.ReplicaSetSpec{Replicas: new(int32(0)), Selector: d.Spec.Selector.DeepCopy(),
 			Template: *d.Spec.Template.DeepCopy(), MinReadySeconds: d.Spec.MinReadySeconds},
 	}
 	rs.Spec.Selector.MatchLabels = with(rs.Spec.Selector.MatchLabels)
 	rs.Spec.Template.Labels = with(rs.Spec.Template.Labels)
-	return w.client.AppsV1().ReplicaSets(d.Namespace).Create(ctx, rs, metav1.CreateOptions{})
+	return rs
 }
 
 // sizesOf returns how many pods the old ReplicaSets are to have now, and last the current one. A rolling update keeps
-// to what may be too many and what may be missing; pods that are not available go first.
+// to what may be too many and what may be missing: the current one grows as far as it may, and when it may not, pods of
+// the old ones go, first those that are not available.
 func sizesOf(d *appsv1.Deployment, current *appsv1.ReplicaSet, old []*appsv1.ReplicaSet) []int32 {
 	want, now := *d.Spec.Replicas, *current.Spec.Replicas
 	sizes := make([]int32, 0, len(old)+1)
@@ -149,24 +161,22 @@ func sizesOf(d *appsv1.Deployment, current *appsv1.ReplicaSet, old []*appsv1.Rep
 		return append(sizes, want)
 	}
 	surge, missing := boundsOf(d)
+	if grown := now + min(want-now, max(0, want+surge-total)); grown != now {
+		return append(sizes, grown)
+	}
 	spare := total - (want - missing) - max(0, now-current.Status.AvailableReplicas)
 	for i, rs := range old {
 		broken := min(max(0, sizes[i]-rs.Status.AvailableReplicas), max(0, spare))
 		sizes[i] -= broken
 		spare -= broken
-		total -= broken
 	}
 	for i := range old {
 		fewer := min(sizes[i], max(0, available-(want-missing)), max(0, spare))
 		sizes[i] -= fewer
 		spare -= fewer
-		total -= fewer
 		available -= fewer
 	}
-	if now > want {
-		return append(sizes, want)
-	}
-	return append(sizes, now+min(want-now, max(0, want+surge-total)))
+	return append(sizes, now)
 }
 
 // boundsOf returns how many pods of a Deployment may be too many, and how many may be missing.

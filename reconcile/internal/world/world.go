@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
@@ -93,6 +94,17 @@ type Item struct {
 	// Revised: the template may be another one than that of the status. Only a world that does all at once heeds that,
 	// since its cluster has templates of which others have made the hash.
 	Revised bool
+}
+
+// Versioned returns a resource of [Resources] with its group and version.
+func Versioned(resource string) schema.GroupVersionResource {
+	switch resource {
+	case Pods, Claims, Endpoints:
+		return corev1.SchemeGroupVersion.WithResource(resource)
+	case Jobs:
+		return batchv1.SchemeGroupVersion.WithResource(resource)
+	}
+	return appsv1.SchemeGroupVersion.WithResource(resource)
 }
 
 // ResourceOf returns the resource of an object; empty: the world does nothing about it.

@@ -1,0 +1,260 @@
+package reconciletest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/thermostat-go/thermostat/reconcile/internal/world"
+)
+
+const (
+	// worldManager is who the world writes as.
+	worldManager = "reconciletest-world"
+	// reactIn is how long the world needs to see a write. No other delay of a run is a multiple of it, so that what is
+	// timed elsewhere does not come at the same moment.
+	reactIn = 53 * time.Millisecond
+	// usuallyTakes is World.Takes.
+	usuallyTakes = time.Second
+	// slowerBy is how much longer the world needs to see a write when it is slow with a resource: for slowFor.
+	slowerBy, slowFor = 60 * time.Second, 2 * time.Minute
+	// ailFor is how long what the world makes of a resource does not work.
+	ailFor = 60 * time.Second
+	// retryIn is when the world tries again what was refused, such as by a webhook that is down.
+	retryIn = 10 * time.Second
+)
+
+// surroundings are the world of a run: what it has to do, and when. They belong to the driver, which lets the world do
+// one thing after the other, between the requests of the program: so a run is the same each time. Nil: there are none.
+type surroundings struct {
+	*World
+	run   *run
+	does  *world.World
+	did   map[string]bool      // resources that it has written about
+	slow  map[string]time.Time // resources that it is slow with, until when
+	ails  map[string]bool      // resources of which nothing works for now
+	seen  int64                // the version of the server up to which it has looked at writes
+	due   map[world.Item]time.Time
+	again map[world.Item]bool // of these, the ones that were refused: nothing waits for them
+	last  time.Time           // when it has written
+}
+
+// newSurroundings makes those of a run that has a world. They get a node if there is none.
+func newSurroundings(r *run) *surroundings {
+	s := r.server
+	cfg := rest.CopyConfig(s.Config())
+	cfg.UserAgent, cfg.ContentType = worldManager, runtime.ContentTypeProtobuf
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		panic(err) // the server's own configuration is right
+	}
+	if len(s.store.list(corev1.Resource("nodes"), s.Version())) == 0 {
+		err = directRequest(context.Background(), s, http.MethodPost, "/api/v1/nodes", "application/json",
+			[]byte(`{"apiVersion":"v1","kind":"Node","metadata":{"name":"node"}}`))
+	}
+	if err != nil { // such as by a webhook
+		r.fail(ruleSteps, "the world has no node: "+err.Error())
+	}
+	o := &surroundings{World: r.scenario.World, run: r, did: make(map[string]bool), slow: make(map[string]time.Time),
+		ails: make(map[string]bool), due: make(map[world.Item]time.Time), again: make(map[world.Item]bool)}
+	o.does = world.New(client, world.Options{Takes: o.takes, Health: o.health,
+		Trim: func(of world.Object) { trim(s, of) }})
+	return o
+}
+
+func (o *surroundings) takes(of world.Object) time.Duration {
+	if o.Takes == nil {
+		return usuallyTakes
+	}
+	return o.Takes(of)
+}
+
+func (o *surroundings) health(of world.Object) world.Health {
+	switch {
+	case o.Fails != nil && o.Fails(of):
+		return world.Failing
+	case o.ails[world.ResourceOf(of)]:
+		return world.Ailing
+	}
+	return world.Well
+}
+
+// look looks for what was written since the last time.
+func (o *surroundings) look() {
+	for _, e := range changedSince(o.run.server, o.seen) {
+		o.seen = e.version
+		for _, i := range o.does.Affected(worldObject(e.old), worldObject(e.object)) {
+			if i.Revised = false; o.World.does(i.Resource) {
+				o.plan(i, time.Now().Add(reactIn))
+			}
+		}
+	}
+}
+
+// worldObject is an object as the world takes it: nil stays nil.
+func worldObject(o object) world.Object {
+	if o == nil {
+		return nil
+	}
+	return o
+}
+
+// plan lets the world look at an item at a time, or later if it is slow with it. The earliest of several times counts.
+func (o *surroundings) plan(i world.Item, at time.Time) {
+	if time.Now().Before(o.slow[i.Resource]) {
+		at = at.Add(slowerBy)
+	}
+	if due, ok := o.due[i]; !ok || at.Before(due) {
+		o.due[i] = at
+		delete(o.again, i)
+	}
+}
+
+// next returns what is due first, and when; the zero time: nothing is.
+func (o *surroundings) next() (i world.Item, at time.Time) {
+	for item, due := range o.due {
+		if at.IsZero() || due.Before(at) || due.Equal(at) && compareItems(item, i) < 0 {
+			i, at = item, due
+		}
+	}
+	return i, at
+}
+
+func compareItems(a, b world.Item) int {
+	return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Namespace, b.Namespace),
+		cmp.Compare(a.Name, b.Name))
+}
+
+// rests returns the last time at which the world has something to do, or has done something, as far as is known; not
+// before a time.
+func (o *surroundings) rests(last time.Time) time.Time {
+	if o == nil {
+		return last
+	}
+	if o.last.After(last) {
+		last = o.last
+	}
+	for i, due := range o.due {
+		if due.After(last) && !o.again[i] {
+			last = due
+		}
+	}
+	return last
+}
+
+// turn lets the world do what is due, if anything is, and reports whether it has. Otherwise wake is when it will be.
+func (o *surroundings) turn(wake time.Time) (did bool, earliest time.Time) {
+	if o == nil {
+		return false, wake
+	}
+	r := o.run
+	o.look()
+	i, at := o.next()
+	switch {
+	case at.IsZero():
+		return false, wake
+	case time.Now().Before(at):
+		return false, earlier(wake, at)
+	}
+	delete(o.due, i)
+	delete(o.again, i)
+	before := r.server.Version()
+	again, err := o.does.React(context.WithoutCancel(r.ctx), i)
+	if changes := changedSince(r.server, before); len(changes) > 0 {
+		o.did[i.Resource], o.last = true, time.Now()
+		r.note(beside, "the world: %s", describe(changes))
+	}
+	switch {
+	case err == nil && again > 0:
+		o.plan(i, time.Now().Add(again))
+	case apierrors.IsInvalid(err) || isNotModelled(err):
+		r.note(hurt, "the world cannot go on with %s %s/%s: %v", i.Resource, i.Namespace, i.Name, err)
+	case err != nil:
+		o.plan(i, time.Now().Add(retryIn))
+		o.again[i] = true
+	}
+	return true, wake
+}
+
+// describe says what the world has changed.
+func describe(changes []event) string {
+	var all []string
+	for _, e := range changes {
+		o, what := cmp.Or(e.object, e.old), "updated"
+		switch {
+		case e.old == nil:
+			what = "made"
+		case e.object == nil:
+			what = "gone"
+		case e.old.GetDeletionTimestamp() == nil && o.GetDeletionTimestamp() != nil:
+			what = "deleted"
+		case reached(e.object) != reached(e.old):
+			what = reached(e.object)
+		}
+		all = append(all, fmt.Sprintf("%s %s/%s %s", e.resource.Resource, o.GetNamespace(), o.GetName(), what))
+	}
+	return strings.Join(all, ", ")
+}
+
+// reached says in a word what the world has brought an object to; empty: there is no word for it.
+func reached(o object) string {
+	switch o := o.(type) {
+	case *corev1.Pod:
+		for _, c := range o.Status.Conditions {
+			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+				return "ready"
+			}
+		}
+		return "not ready"
+	case *batchv1.Job:
+		for _, c := range o.Status.Conditions {
+			if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue {
+				return strings.ToLower(string(c.Type))
+			}
+		}
+		if o.Status.Active > 0 {
+			return fmt.Sprintf("active, %d pods failed", o.Status.Failed)
+		}
+	case *corev1.PersistentVolumeClaim:
+		return strings.ToLower(string(o.Status.Phase))
+	}
+	return ""
+}
+
+// ail lets nothing work of a resource, or all again. The world looks at all that there is.
+func (o *surroundings) ail(resource string, ails bool) {
+	o.ails[resource] = ails
+	s := o.run.server
+	of := s.resources.of(world.Versioned(resource))
+	if of == nil {
+		return
+	}
+	for _, one := range s.store.list(of.GroupResource(), s.Version()) {
+		o.plan(world.Item{Resource: resource, Namespace: one.GetNamespace(), Name: one.GetName()}, time.Now())
+	}
+}
+
+// calm ends what is wrong with the world.
+func (o *surroundings) calm() {
+	if o == nil {
+		return
+	}
+	clear(o.slow)
+	for _, resource := range slices.Sorted(maps.Keys(o.ails)) {
+		if o.ails[resource] {
+			o.ail(resource, false)
+		}
+	}
+}

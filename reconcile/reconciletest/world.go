@@ -1,0 +1,107 @@
+package reconciletest
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/thermostat-go/thermostat/reconcile/internal/world"
+)
+
+// World is the cluster around a program, for [Scenario.World]: what its controllers and nodes do about the objects that
+// are written.
+//
+//   - Pods are bound to the first node, run and get ready, and go when they are deleted. There is a node, unless
+//     [Options.Manifests] has others.
+//   - Deployments are rolled out by ReplicaSets, within maxSurge and maxUnavailable; ReplicaSets have pods.
+//   - StatefulSets have pods and claims, in order; DaemonSets have a pod on each node that their nodeSelector selects.
+//   - Jobs run and end, without pods. Claims are bound, to no volume.
+//   - The pods behind a Service are in its Endpoints and one EndpointSlice. That takes Endpoints, EndpointSlices and
+//     pods with addresses: [Options.Kinds] of package reconciletest/builtin. So do DaemonSets.
+//
+// A status has the fields that the server has room for. Namespaces end as on each [Server].
+//
+// The world is no part of the program: its writes are neither disturbed nor judged, and the timeline names it. Nor is
+// the status of what it carries out compared, and its Endpoints are not. The same seed is the same run. It can be slow
+// or fail for a while, by the schedule: see the disturbances of [Check] in the doc of the package.
+type World struct {
+	// Takes is how long a pod takes to get ready, and to go, a Job to end, and a claim to be bound. Nil: a second.
+	Takes func(o Object) time.Duration
+	// Fails reports of a pod, a Job or a claim that it never works: the pod runs and does not get ready, the Job fails,
+	// the claim stays pending. Nil: all work.
+	Fails func(o Object) bool
+	// Except are the resources that the world leaves alone, such as "deployments" when the program rolls those out
+	// itself: of pods, replicasets, deployments, statefulsets, daemonsets, jobs, persistentvolumeclaims, endpoints.
+	// Empty: none.
+	Except []string
+}
+
+func (w *World) validate() error {
+	if w == nil {
+		return nil
+	}
+	for i, resource := range w.Except {
+		if !slices.Contains(world.Resources, resource) {
+			return fmt.Errorf("Scenario.World.Except[%d] is %q: it is one of %s", i, resource,
+				strings.Join(world.Resources, ", "))
+		}
+	}
+	return nil
+}
+
+// does reports whether the world carries a resource out.
+func (w *World) does(resource string) bool {
+	return w != nil && slices.Contains(world.Resources, resource) && !slices.Contains(w.Except, resource)
+}
+
+// mask removes what is the world's from an object of a snapshot: two programs that do the same may see it do
+// something else.
+func (w *World) mask(o *unstructured.Unstructured) {
+	kind := o.GroupVersionKind()
+	resource := strings.ToLower(kind.Kind) + "s"
+	switch {
+	case o.GetLabels()[discoveryv1.LabelManagedBy] == world.ManagedBy && w.does(world.Endpoints):
+		o.Object = nil
+		return
+	case !w.does(resource) || world.Versioned(resource).GroupVersion() != kind.GroupVersion():
+		return
+	}
+	if size, ok, _ := unstructured.NestedInt64(o.Object, "spec", "replicas"); ok && size == 0 &&
+		resource == world.ReplicaSets && metav1.GetControllerOf(o) != nil && w.does(world.Deployments) {
+		o.Object = nil // it is left of an earlier template, if the world has seen that
+		return
+	}
+	delete(o.Object, "status")
+	unstructured.RemoveNestedField(o.Object, "metadata", "annotations", world.Revision)
+	if len(o.GetAnnotations()) == 0 {
+		unstructured.RemoveNestedField(o.Object, "metadata", "annotations")
+	}
+}
+
+// trim takes out of the status of an object what the server has no model of.
+func trim(s *Server, o object) {
+	resource := world.ResourceOf(o)
+	r := s.resources.of(world.Versioned(resource))
+	if s.fork != nil || r == nil || registered(r) != nil {
+		return
+	}
+	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		panic(err) // it is one of Kubernetes' own
+	}
+	if tree["status"] = modelledFields[resource].within("status", tree["status"]); tree["status"] == nil {
+		delete(tree, "status")
+	}
+	trimmed := reflect.New(reflect.TypeOf(o).Elem()).Interface().(object)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(tree, trimmed); err != nil {
+		panic(err)
+	}
+	assign(o, trimmed)
+}

@@ -1,0 +1,313 @@
+package reconciletest_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+)
+
+// idle is a program that does nothing.
+func idle(ctx context.Context, _ *rest.Config) error {
+	<-ctx.Done()
+	return nil
+}
+
+const podsOfWeb = `
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: c, image: %q}]}
+`
+
+func deploymentOf(replicas int, image string) string {
+	return fmt.Sprintf("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  replicas: %d\n"+
+		"  strategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}"+podsOfWeb, replicas, image)
+}
+
+func statefulSetOf(replicas int, image string) string {
+	return fmt.Sprintf("apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: web}\nspec:\n  replicas: %d\n"+
+		"  serviceName: web"+podsOfWeb, replicas, image)
+}
+
+const (
+	jobManifest = `
+apiVersion: batch/v1
+kind: Job
+metadata: {name: migrate}
+spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: migrate}]}}}
+`
+	claimManifest = `
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+`
+)
+
+func isPodReady(p *corev1.Pod) bool {
+	return p.DeletionTimestamp == nil && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// imagesOf returns the images of the pods that are ready.
+func imagesOf(s *reconciletest.Server) (all []string) {
+	for _, p := range reconciletest.List[*corev1.Pod](s, "pods", "default") {
+		if isPodReady(p) {
+			all = append(all, p.Spec.Containers[0].Image)
+		}
+	}
+	return all
+}
+
+func isReady(s *reconciletest.Server, want int, image string) error {
+	images := imagesOf(s)
+	if len(images) != want || want > 0 && strings.Count(strings.Join(images, " "), image) != want {
+		return fmt.Errorf("ready are pods of %v, and %d of %s are wanted", images, want, image)
+	}
+	return nil
+}
+
+// around is a scenario of a program that does nothing, and of a world.
+func around(steps []reconciletest.Step, settled func(s *reconciletest.Server) error) reconciletest.Scenario {
+	return reconciletest.Scenario{Run: idle, World: &reconciletest.World{}, Steps: steps, Settled: settled,
+		Budget: 300 * time.Millisecond}
+}
+
+// TestAProgramThatDoesNothingIsNotBlamedForTheWorld is about each kind that the world does something about: it gets
+// where it is to be, whatever goes wrong, and nothing of it is a finding.
+func TestAProgramThatDoesNothingIsNotBlamedForTheWorld(t *testing.T) {
+	for name, s := range map[string]reconciletest.Scenario{
+		"deployment": around(reconciletest.ApplyYAML(deploymentOf(2, "web:1"), deploymentOf(3, "web:2"),
+			deploymentOf(1, "web:2")), func(s *reconciletest.Server) error {
+			d, _ := reconciletest.Get[*appsv1.Deployment](s, "deployments.apps", "default", "web")
+			if d.Status.AvailableReplicas != 1 || d.Status.UpdatedReplicas != 1 || d.Status.Replicas != 1 ||
+				d.Status.ObservedGeneration != d.Generation {
+				return fmt.Errorf("the status is %+v", d.Status)
+			}
+			return isReady(s, 1, "web:2")
+		}),
+		"stateful set": around(reconciletest.ApplyYAML(statefulSetOf(2, "web:1"), statefulSetOf(2, "web:2"),
+			statefulSetOf(1, "web:2")), func(s *reconciletest.Server) error {
+			set, _ := reconciletest.Get[*appsv1.StatefulSet](s, "statefulsets.apps", "default", "web")
+			if set.Status.ReadyReplicas != 1 || set.Status.CurrentRevision != set.Status.UpdateRevision {
+				return fmt.Errorf("the status is %+v", set.Status)
+			}
+			return isReady(s, 1, "web:2")
+		}),
+		"job and claim": around(reconciletest.ApplyYAML(jobManifest+"---"+claimManifest),
+			func(s *reconciletest.Server) error {
+				job, _ := reconciletest.Get[*batchv1.Job](s, "jobs.batch", "default", "migrate")
+				claim, _ := reconciletest.Get[*corev1.PersistentVolumeClaim](s, "persistentvolumeclaims", "default",
+					"data")
+				if job.Status.Succeeded != 1 || claim.Status.Phase != corev1.ClaimBound {
+					return fmt.Errorf("the statuses are %+v and %+v", job.Status, claim.Status)
+				}
+				return nil
+			}),
+		"deleted": around(append(reconciletest.ApplyYAML(deploymentOf(2, "web:1")),
+			reconciletest.Delete("deployments.apps", "default", "web")), func(s *reconciletest.Server) error {
+			return isReady(s, 0, "")
+		}),
+	} {
+		t.Run(name, func(t *testing.T) { reconciletest.Check(t, s) })
+	}
+}
+
+// TestARolloutOfTheWorldKeepsItsBounds looks at each moment of it, and at what it leaves.
+func TestARolloutOfTheWorldKeepsItsBounds(t *testing.T) {
+	s := around(reconciletest.ApplyYAML(deploymentOf(2, "web:1"), deploymentOf(2, "web:2")), nil)
+	s.Beside = append(s.Beside, func(ctx context.Context, cfg *rest.Config) error {
+		pods := kubernetes.NewForConfigOrDie(cfg).CoreV1().Pods("default")
+		changes, err := pods.Watch(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		rolledOut := false
+		for range changes.ResultChan() {
+			list, err := pods.List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return nil // the run has ended
+			}
+			there, ready := 0, 0
+			for _, p := range list.Items {
+				if p.DeletionTimestamp == nil {
+					there++
+				}
+				if isPodReady(&p) {
+					ready++
+				}
+			}
+			if rolledOut = rolledOut || ready == 2; rolledOut && (ready < 2 || there > 3) {
+				t.Errorf("%d pods are there and %d of them are ready", there, ready)
+			}
+		}
+		return nil
+	})
+	story := strings.Join(reconciletest.Story(t, s, "v1 seed=0 steps=2: "), "\n")
+	require.Regexp(t, `the world: pods default/web-\w+-\w+ made, `, story)
+	require.Regexp(t, `the world: pods default/web-\w+-\w+ ready`, story)
+	require.Regexp(t, `the world: pods default/web-\w+-\w+ deleted, replicasets default/web-\w+ updated`, story)
+	require.Equal(t, 4, strings.Count(story, " ready\n"), story)
+	require.Equal(t, 2, strings.Count(story, " gone\n"), story)
+}
+
+// TestWhatTheWorldIsToldToDo is about the fields of World.
+func TestWhatTheWorldIsToldToDo(t *testing.T) {
+	for name, test := range map[string]struct {
+		world   reconciletest.World
+		steps   []string
+		settled func(s *reconciletest.Server) error
+		says    string
+	}{
+		"takes": {reconciletest.World{Takes: func(o reconciletest.Object) time.Duration {
+			if o.GetName() == "migrate" {
+				return 40 * time.Second
+			}
+			return time.Minute
+		}}, []string{jobManifest, deploymentOf(1, "web:1")}, nil,
+			` 30\.053s .* active, 0 pods failed\n +70\.053s  the world: jobs default/migrate complete\n(.*\n)+.* made(.*\n)+` +
+				` +160\.\d{3}s  the world: pods default/web-\w+-\w+ ready`},
+		"a rollout to an image that never starts": {reconciletest.World{Fails: func(o reconciletest.Object) bool {
+			p, ok := o.(*corev1.Pod)
+			return ok && p.Spec.Containers[0].Image == "bad:1"
+		}}, []string{deploymentOf(2, "web:1"), deploymentOf(2, "bad:1"), deploymentOf(2, "web:1")}, func(s *reconciletest.Server) error {
+			return isReady(s, 2, "web:1")
+		}, `step 2: .*\n(.* (made|updated)\n)+.* step 3`},
+		"a job that fails": {reconciletest.World{Fails: func(o reconciletest.Object) bool {
+			return o.GetName() == "migrate"
+		}}, []string{jobManifest}, nil, `jobs default/migrate failed`},
+		"except": {reconciletest.World{Except: []string{"replicasets"}}, []string{deploymentOf(2, "web:1")},
+			func(s *reconciletest.Server) error {
+				if n := len(reconciletest.List[*corev1.Pod](s, "pods", "default")); n > 0 {
+					return fmt.Errorf("there are %d pods", n)
+				}
+				return nil
+			}, `the world: replicasets default/web-\w+ made`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := around(reconciletest.ApplyYAML(test.steps...), test.settled)
+			s.World = &test.world
+			s.Replay = fmt.Sprintf("v1 seed=0 steps=%d: ", len(s.Steps))
+			require.Regexp(t, test.says, strings.Join(reconciletest.Story(t, s, s.Replay), "\n"))
+			reconciletest.Check(t, s)
+		})
+	}
+}
+
+// migrates is a scenario of a program that makes a Job for a Greeting, and a ConfigMap when it has succeeded. given
+// tells it what to make of a Job that is not complete: empty stands for going on.
+func migrates(given func(*batchv1.Job) string) reconciletest.Scenario {
+	s := greets(plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+		owner := []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Greeting", Name: g.GetName(),
+			UID: g.GetUID()}}
+		if _, err := c.core.CoreV1().ConfigMaps("default").Get(ctx, g.GetName(), metav1.GetOptions{}); err == nil {
+			return nil
+		}
+		text := ""
+		switch job, err := c.core.BatchV1().Jobs("default").Get(ctx, "migrate", metav1.GetOptions{}); {
+		case apierrors.IsNotFound(err):
+			job = &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "migrate", OwnerReferences: owner}}
+			job.Spec.Template.Spec = corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever,
+				Containers: []corev1.Container{{Name: "c", Image: "migrate"}}}
+			_, err = c.core.BatchV1().Jobs("default").Create(ctx, job, metav1.CreateOptions{})
+			return cmp.Or(err, errors.New("the Job has just begun"))
+		case err != nil:
+			return err
+		case job.Status.CompletionTime != nil:
+			text = "migrated"
+		default:
+			if text = given(job); text == "" {
+				return errors.New("the Job is not complete")
+			}
+		}
+		_, err := c.core.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{Data: map[string]string{
+			"text": text}, ObjectMeta: metav1.ObjectMeta{Name: g.GetName(), OwnerReferences: owner}},
+			metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		return err
+	}))
+	s.Server.Roles, s.User = nil, ""
+	s.Steps, s.Settled = s.Steps[:1], nil
+	s.Off = []string{"delete jobs"} // it makes no second one
+	s.World = &reconciletest.World{Takes: func(reconciletest.Object) time.Duration { return 5 * time.Second }}
+	return s
+}
+
+func goesOn(*batchv1.Job) string { return "" }
+
+// TestTheWorldShowsMistakes that nothing else shows: a Job that takes longer than the program waits, and one of which a
+// pod has failed.
+func TestTheWorldShowsMistakes(t *testing.T) {
+	report := reconciletest.Report(t, migrates(goesOn))
+	require.Regexp(t, `\n  at steps: .*, world slow 1, world fails 1\n`, report)
+	for disturbance, given := range map[string]func(*batchv1.Job) string{
+		"world slow with jobs in step 1": func(j *batchv1.Job) string {
+			if time.Since(j.CreationTimestamp.Time) > 45*time.Second {
+				return "failed"
+			}
+			return ""
+		},
+		"world fails jobs in step 1": func(j *batchv1.Job) string {
+			if j.Status.Failed > 0 {
+				return "failed"
+			}
+			return ""
+		},
+	} {
+		t.Run(disturbance, func(t *testing.T) {
+			s := migrates(given)
+			s.Replay = "v1 seed=0 steps=1: " + disturbance
+			found := reconciletest.Search(t, s)
+			require.Len(t, found, 1)
+			require.Equal(t, "ends alike", found[0].Rule)
+			require.Contains(t, found[0].String(), "the world: jobs default/migrate complete")
+		})
+	}
+}
+
+// TestTheSameSeedIsTheSameWorld on however many processors.
+func TestTheSameSeedIsTheSameWorld(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	sc := migrates(goesOn)
+	sc.Run = runGreeter
+	sc.Steps = reconciletest.ApplyYAML(greeting("hello")+"---\n"+deploymentOf(2, "web:1"),
+		greeting("bye")+"---\n"+deploymentOf(2, "web:2")+"---\n"+jobManifest)
+	for _, schedule := range []string{
+		"v1 seed=0 steps=2: ",
+		"v1 seed=7 steps=2: world slow with pods in step 2; crash after update configmaps #1",
+		"v1 seed=9 steps=2: world fails pods in step 1; world fails jobs in step 2; late greetings in step 2",
+	} {
+		var first string
+		for _, n := range []int{1, 2, 4} {
+			runtime.GOMAXPROCS(n)
+			for _, trace := range reconciletest.Traces(t, sc, schedule, 10) {
+				if first == "" {
+					first = trace
+					require.Contains(t, first, "the world: jobs default/migrate complete")
+				}
+				require.Equal(t, first, trace, "%s with GOMAXPROCS=%d", schedule, n)
+			}
+		}
+	}
+}
