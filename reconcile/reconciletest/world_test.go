@@ -184,14 +184,13 @@ func TestWhatTheWorldIsToldToDo(t *testing.T) {
 			}
 			return time.Minute
 		}}, []string{jobManifest, deploymentOf(1, "web:1")}, nil,
-			` 30\.053s .* active, 0 pods failed\n +70\.053s  the world: jobs default/migrate complete\n(.*\n)+.* made(.*\n)+` +
-				` +160\.\d{3}s  the world: pods default/web-\w+-\w+ ready`},
+			` 30\.053s .* active, 0 pods failed\n +70\.053s  the world: jobs default/migrate complete\n(.*\n)+.* made` +
+				`(.*\n)+ +160\.\d{3}s  the world: pods default/web-\w+-\w+ ready`},
 		"a rollout to an image that never starts": {reconciletest.World{Fails: func(o reconciletest.Object) bool {
 			p, ok := o.(*corev1.Pod)
 			return ok && p.Spec.Containers[0].Image == "bad:1"
-		}}, []string{deploymentOf(2, "web:1"), deploymentOf(2, "bad:1"), deploymentOf(2, "web:1")}, func(s *reconciletest.Server) error {
-			return isReady(s, 2, "web:1")
-		}, `step 2: .*\n(.* (made|updated)\n)+.* step 3`},
+		}}, []string{deploymentOf(2, "web:1"), deploymentOf(2, "bad:1"), deploymentOf(2, "web:1")},
+			func(s *reconciletest.Server) error { return isReady(s, 2, "web:1") }, `step 2: .*\n(.* (made|updated)\n)+.* step 3`},
 		"a job that fails": {reconciletest.World{Fails: func(o reconciletest.Object) bool {
 			return o.GetName() == "migrate"
 		}}, []string{jobManifest}, nil, `jobs default/migrate failed`},

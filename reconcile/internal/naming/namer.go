@@ -134,8 +134,8 @@ func (n *Namer[T]) ask(e informer.Event[T], always bool) (worth bool, err error)
 	return true, err
 }
 
-// Each calls name with each key that the objects of an informer name now, on any goroutine. Keys that name other objects
-// by a reference are those of objects.
+// Each calls name with each key that the objects of an informer name now, on any goroutine. Keys that name other
+// objects by a reference are those of objects.
 func (n *Namer[T]) Each(inf *informer.SharedIndexInformer[T], name func(Key)) {
 	if n.Subject {
 		for _, key := range inf.Keys() {
