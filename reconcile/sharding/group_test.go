@@ -312,7 +312,8 @@ func TestAReplicaThatIsCutOffStopsBeforeOthersBegin(t *testing.T) {
 }
 
 // TestAWaitOutlastsATenure: a replica that has waited for the Lease of one that crashed has still waited when it has
-// lost its own tenure and has begun another one. Else nobody takes the slices as long as no tenure lasts for LeaseDuration.
+// lost its own tenure and has begun another one. Else nobody takes the slices as long as no tenure lasts for
+// LeaseDuration.
 func TestAWaitOutlastsATenure(t *testing.T) {
 	inGroup(t, nil, func(g *testGroup) {
 		a, b := g.start("a"), g.start("b")

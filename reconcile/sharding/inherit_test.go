@@ -93,10 +93,11 @@ func TestWhatRunReturns(t *testing.T) {
 		after time.Duration // at most, from when it is told to end
 		stuck bool
 	}{
-		"ctx ends":           {lead: waits, ended: true, after: time.Second},
-		"lead returns":       {lead: func(context.Context) error { return nil }, after: time.Second},
-		"lead fails":         {lead: func(context.Context) error { return failed }, want: failed, after: time.Second},
-		"the tenure is lost": {lead: waits, cut: true, want: ErrLost, after: 12 * time.Second},
+		"ctx ends":     {lead: waits, ended: true, after: time.Second},
+		"lead returns": {lead: func(context.Context) error { return nil }, after: time.Second},
+		"lead fails":   {lead: func(context.Context) error { return failed }, want: failed, after: time.Second},
+		// RenewDeadline, and StopGrace for tries to remove its Lease.
+		"the tenure is lost": {lead: waits, cut: true, want: ErrLost, after: 13 * time.Second},
 		"work is stuck": {lead: func(context.Context) error { return fmt.Errorf("a worker %w", ErrStuck) },
 			want: ErrStuck, after: time.Second, stuck: true},
 		"lead hangs": {lead: func(context.Context) error { <-hangs; return nil }, ended: true, want: ErrStuck,

@@ -14,8 +14,8 @@
 //
 // # The lock
 //
-// A Namer has none: but for Each, it belongs to the informer's goroutine. Invalid.mu guards the objects that workers and
-// people ask about. Nothing outside of the package is called with it held.
+// A Namer has none: but for Each, it belongs to the informer's goroutine. Invalid.mu guards the objects that workers
+// and people ask about. Nothing outside of the package is called with it held.
 //
 // # Reading order
 //
