@@ -19,7 +19,7 @@ func (w *World) claim(ctx context.Context, namespace, name string) (again time.D
 	if again = w.left(w.begun, claim); again > 0 || w.health(claim) != Well {
 		return again, nil
 	}
-	return 0, carried(ctx, w, name, c.Get, c.UpdateStatus, bound)
+	return 0, carried(ctx, w, claim, c.UpdateStatus, bound)
 }
 
 func bound(c *corev1.PersistentVolumeClaim) {
@@ -30,12 +30,12 @@ func bound(c *corev1.PersistentVolumeClaim) {
 // newClaim makes a claim of a StatefulSet, unless there is one.
 func (w *World) newClaim(ctx context.Context, namespace string, claim *corev1.PersistentVolumeClaim) error {
 	c := w.client.CoreV1().PersistentVolumeClaims(namespace)
-	_, err := c.Create(ctx, claim, metav1.CreateOptions{})
+	made, err := c.Create(ctx, claim, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return nil
 	}
 	if err != nil || !w.AtOnce {
 		return err
 	}
-	return carried(ctx, w, claim.Name, c.Get, c.UpdateStatus, bound)
+	return carried(ctx, w, made, c.UpdateStatus, bound)
 }

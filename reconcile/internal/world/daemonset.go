@@ -68,7 +68,7 @@ func (w nodes) daemonSet(ctx context.Context, i Item) (again time.Duration, err 
 		updated++
 		t.add(w.AtOnce)
 	}
-	return t.again, carried(ctx, w.World, i.Name, c.Get, c.UpdateStatus, func(s *appsv1.DaemonSet) {
+	return t.again, carried(ctx, w.World, set, c.UpdateStatus, func(s *appsv1.DaemonSet) {
 		s.Status.ObservedGeneration, s.Status.UpdatedNumberScheduled = s.Generation, updated
 		s.Status.CurrentNumberScheduled, s.Status.DesiredNumberScheduled = t.all, max(t.all, int32(len(nodes.Items)))
 		s.Status.NumberReady, s.Status.NumberAvailable = t.ready, t.available

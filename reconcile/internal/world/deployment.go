@@ -27,7 +27,7 @@ func (w rollout) deployment(ctx context.Context, namespace, name string) error {
 		return err
 	}
 	if d.Spec.Paused {
-		return carried(ctx, w.World, name, c.Deployments(namespace).Get, c.Deployments(namespace).UpdateStatus,
+		return carried(ctx, w.World, d, c.Deployments(namespace).UpdateStatus,
 			func(d *appsv1.Deployment) { d.Status.ObservedGeneration = d.Generation })
 	}
 	current, old, err := w.replicaSetsOf(ctx, d)
@@ -54,18 +54,17 @@ func (w rollout) deployment(ctx context.Context, namespace, name string) error {
 			d.Annotations = map[string]string{}
 		}
 		d.Annotations[Revision] = number
-		if _, err := c.Deployments(namespace).Update(ctx, d, metav1.UpdateOptions{}); err != nil {
+		if d, err = c.Deployments(namespace).Update(ctx, d, metav1.UpdateOptions{}); err != nil {
 			return err
 		}
 	}
-	return carried(ctx, w.World, name, c.Deployments(namespace).Get, c.Deployments(namespace).UpdateStatus,
-		func(d *appsv1.Deployment) {
-			if w.AtOnce {
-				rolledOut(d)
-				return
-			}
-			progress(d, current, old)
-		})
+	return carried(ctx, w.World, d, c.Deployments(namespace).UpdateStatus, func(d *appsv1.Deployment) {
+		if w.AtOnce {
+			rolledOut(d)
+			return
+		}
+		progress(d, current, old)
+	})
 }
 
 // resize gives a ReplicaSet a size, and makes it if it is a new one.

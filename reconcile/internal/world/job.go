@@ -28,7 +28,7 @@ func (w *World) job(ctx context.Context, namespace, name string) (again time.Dur
 	default:
 		finish = succeeded
 	}
-	return again, carried(ctx, w, name, c.Get, c.UpdateStatus, finish)
+	return again, carried(ctx, w, job, c.UpdateStatus, finish)
 }
 
 func hasEnded(j *batchv1.Job) bool {

@@ -58,6 +58,9 @@ func (w *World) start(ctx context.Context, pod *corev1.Pod) (again time.Duration
 			if err != nil {
 				return 0, err
 			}
+			if pod, err = c.Get(ctx, pod.Name, metav1.GetOptions{}); err != nil {
+				return 0, err
+			}
 		}
 	}
 	if again = w.left(w.begun, pod); again > 0 {
@@ -69,7 +72,7 @@ func (w *World) start(ctx context.Context, pod *corev1.Pod) (again time.Duration
 		ip = fmt.Sprintf("192.0.2.%d", 1+w.ips%254) // of a network for examples, in which nobody answers
 	}
 	well := w.health(pod) == Well
-	return 0, carried(ctx, w, pod.Name, c.Get, c.UpdateStatus, func(p *corev1.Pod) {
+	return 0, carried(ctx, w, pod, c.UpdateStatus, func(p *corev1.Pod) {
 		runs(p, ip)
 		if !w.AtOnce {
 			turnReady(p, well)

@@ -40,7 +40,7 @@ func (w *World) replicaSet(ctx context.Context, namespace, name string) (again t
 		}
 		t.add(w.AtOnce)
 	}
-	return t.again, carried(ctx, w, name, c.Get, c.UpdateStatus, func(rs *appsv1.ReplicaSet) {
+	return t.again, carried(ctx, w, rs, c.UpdateStatus, func(rs *appsv1.ReplicaSet) {
 		rs.Status.Replicas, rs.Status.ReadyReplicas, rs.Status.AvailableReplicas = t.all, t.ready, t.available
 		rs.Status.FullyLabeledReplicas, rs.Status.ObservedGeneration = t.all, rs.Generation
 	})

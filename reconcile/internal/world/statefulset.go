@@ -95,7 +95,7 @@ func (w *World) statefulSet(ctx context.Context, i Item) (again time.Duration, e
 	}
 	r.count(pods)
 	t := w.count(pods, set.Spec.MinReadySeconds)
-	return t.again, carried(ctx, w, i.Name, c.Get, c.UpdateStatus, func(s *appsv1.StatefulSet) { r.report(s, t) })
+	return t.again, carried(ctx, w, set, c.UpdateStatus, func(s *appsv1.StatefulSet) { r.report(s, t) })
 }
 
 // report writes the status of a StatefulSet that has these pods.

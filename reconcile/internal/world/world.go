@@ -232,12 +232,8 @@ func (w *World) health(o Object) Health {
 func carried[T interface {
 	Object
 	DeepCopy() T
-}](ctx context.Context, w *World, name string, get func(context.Context, string, metav1.GetOptions) (T, error),
-	update func(context.Context, T, metav1.UpdateOptions) (T, error), finish func(T)) error {
-	is, err := get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
+}](ctx context.Context, w *World, is T, update func(context.Context, T, metav1.UpdateOptions) (T, error),
+	finish func(T)) error {
 	done := is.DeepCopy()
 	if finish(done); w.Trim != nil {
 		w.Trim(done)
@@ -245,7 +241,7 @@ func carried[T interface {
 	if apiequality.Semantic.DeepEqual(is, done) {
 		return nil
 	}
-	_, err = update(ctx, done, metav1.UpdateOptions{})
+	_, err := update(ctx, done, metav1.UpdateOptions{})
 	return err
 }
 
