@@ -13,13 +13,11 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"github.com/thermostat-go/thermostat/examples/internal/command"
-	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/leaderelection"
 	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
@@ -36,7 +34,7 @@ func TestCheck(t *testing.T) {
 		Server: reconciletest.Options{Roles: []string{"deploy/rbac.yaml"}, Aggregated: map[schema.GroupVersion]http.
 			Handler{{Group: "external.metrics.k8s.io", Version: "v1beta1"}: http.HandlerFunc(serveQueued)}},
 		User:    reconciletest.ServiceAccount("thermostat", account),
-		Beside:  []func(context.Context, *rest.Config) error{runDeployments},
+		World:   &reconciletest.World{},
 		Steps:   reconciletest.ApplyYAML(deployed+allowing(3), allowing(6)),
 		Settled: sized,
 		Always:  withinLimits,
@@ -90,39 +88,6 @@ func serveQueued(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]any{"items": []any{map[string]any{"metricName": "queued",
 		"timestamp": time.Now().UTC().Format(time.RFC3339), "value": queued}}})
-}
-
-// runDeployments reports as many pods as are wanted, as the controllers of Deployments and ReplicaSets do in the end.
-func runDeployments(ctx context.Context, cfg *rest.Config) error {
-	deployments, err := informer.NewResource[*appsv1.Deployment](cfg,
-		appsv1.SchemeGroupVersion.WithResource("deployments"), informer.ResourceOptions{})
-	if err != nil {
-		return err
-	}
-	cache, err := informer.New(deployments, informer.Options[*appsv1.Deployment]{})
-	if err != nil {
-		return err
-	}
-	c, err := reconcile.NewController("deployments", reconcile.Func(
-		func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
-			d, ok := cache.Get(key)
-			if !ok || d.Status.Replicas == *d.Spec.Replicas {
-				return reconcile.Result{}, nil
-			}
-			d = d.DeepCopy()
-			d.Status.Replicas = *d.Spec.Replicas
-			_, err := deployments.In(key.Namespace).UpdateStatus(ctx, d, metav1.UpdateOptions{})
-			return reconcile.Result{}, err
-		}), reconcile.Options{})
-	if err != nil {
-		return err
-	}
-	reconcile.For(c, cache)
-	m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
-	if err != nil {
-		return err
-	}
-	return m.Run(ctx)
 }
 
 // forgetScaling leaves out when an HPA has scaled: one that was made anew under its name, and finds the right number of

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -10,61 +9,16 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/rest"
 
 	v1 "github.com/thermostat-go/thermostat/examples/cronbackup/api/v1"
 	"github.com/thermostat-go/thermostat/examples/cronbackup/cronbackuptest"
-	"github.com/thermostat-go/thermostat/informer"
-	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
 // soak is set for the long variants.
 var soak = os.Getenv("THERMOSTAT_SOAK") != ""
-
-// runJobs lets each clean-up succeed after 5 s, as the Job controller does when its pod ends.
-func runJobs(ctx context.Context, cfg *rest.Config) error {
-	jobs, err := informer.NewResource[*batchv1.Job](cfg, batchv1.SchemeGroupVersion.WithResource("jobs"),
-		informer.ResourceOptions{})
-	if err != nil {
-		return err
-	}
-	cache, err := informer.New(jobs, informer.Options[*batchv1.Job]{})
-	if err != nil {
-		return err
-	}
-	c, err := reconcile.NewController("jobs", reconcile.Func(
-		func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
-			job, ok := cache.Get(key)
-			if !ok || finished(job, batchv1.JobComplete) {
-				return reconcile.Result{}, nil
-			}
-			if age := time.Since(job.CreationTimestamp.Time); age < 5*time.Second {
-				return reconcile.Result{RequeueAfter: 5*time.Second - age}, nil
-			}
-			now := metav1.Now()
-			job = job.DeepCopy()
-			job.Status.StartTime, job.Status.CompletionTime, job.Status.Succeeded = &now, &now, 1
-			for _, end := range []batchv1.JobConditionType{batchv1.JobSuccessCriteriaMet, batchv1.JobComplete} {
-				job.Status.Conditions = append(job.Status.Conditions, batchv1.JobCondition{Type: end,
-					Status: corev1.ConditionTrue, LastProbeTime: now, LastTransitionTime: now})
-			}
-			_, err := jobs.In(key.Namespace).UpdateStatus(ctx, job, metav1.UpdateOptions{})
-			return reconcile.Result{}, err
-		}), reconcile.Options{})
-	if err != nil {
-		return err
-	}
-	reconcile.For(c, cache)
-	m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
-	if err != nil {
-		return err
-	}
-	return m.Run(ctx)
-}
 
 func cronBackup(schedule string) string {
 	return fmt.Sprintf(`
@@ -80,7 +34,7 @@ func backedUp(t *testing.T) reconciletest.Scenario {
 		Run:    startWithWebhooks,
 		Server: cronbackuptest.WithWebhooks(cronbackuptest.Manifests(t)),
 		User:   cronbackuptest.Account,
-		Beside: []func(context.Context, *rest.Config) error{runJobs},
+		World:  &reconciletest.World{Takes: func(reconciletest.Object) time.Duration { return 5 * time.Second }},
 		Steps:  reconciletest.ApplyYAML(cronBackup("@daily"), cronBackup("99 * * * *"), cronBackup("@daily")),
 		Settled: func(s *reconciletest.Server) error {
 			b, ok := reconciletest.Get[*v1.CronBackup](s, "cronbackups.backups.example.com", "default", "orders")

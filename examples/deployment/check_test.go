@@ -8,13 +8,13 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
 	"github.com/thermostat-go/thermostat/examples/internal/command"
-	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/leaderelection"
 	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
@@ -29,7 +29,7 @@ func checked() reconciletest.Scenario {
 		Run:     runElected,
 		Server:  reconciletest.Options{Roles: []string{"deploy/rbac.yaml"}},
 		User:    reconciletest.ServiceAccount("thermostat", "thermostat-deployment"),
-		Beside:  []func(context.Context, *rest.Config) error{runReplicaSets},
+		World:   &reconciletest.World{Except: []string{"deployments"}, Fails: isBad},
 		Steps:   reconciletest.ApplyYAML(webOf("good"), webOf("bad"), webOf("good")),
 		Settled: rolledOut,
 		Always:  keepsBounds,
@@ -42,6 +42,12 @@ func checked() reconciletest.Scenario {
 	return sc
 }
 
+// isBad is about pods that never get ready.
+func isBad(o reconciletest.Object) bool {
+	pod, ok := o.(*corev1.Pod)
+	return ok && pod.Spec.Containers[0].Image == "bad"
+}
+
 // runElected runs the controller as its command does, with leader election.
 func runElected(ctx context.Context, cfg *rest.Config) error {
 	elector, err := leaderelection.New(leaderelection.Config{REST: cfg, Namespace: "default",
@@ -52,56 +58,6 @@ func runElected(ctx context.Context, cfg *rest.Config) error {
 	cfg.Wrap(reconcile.TrackWrites)
 	cfg.Wrap(elector.Fence)
 	return program.Operate(ctx, cfg, elector, command.Options{Workers: 5, QPS: 500, Burst: 1000, MetricsAddress: "0"})
-}
-
-// runReplicaSets stands in for the ReplicaSet controller: the pods of a ReplicaSet are there at once, and available a
-// second later. Pods of an image called "bad" never are.
-func runReplicaSets(ctx context.Context, cfg *rest.Config) error {
-	sets, err := informer.NewResource[*appsv1.ReplicaSet](cfg, appsv1.SchemeGroupVersion.WithResource("replicasets"),
-		informer.ResourceOptions{})
-	if err != nil {
-		return err
-	}
-	cache, err := informer.New(sets, informer.Options[*appsv1.ReplicaSet]{})
-	if err != nil {
-		return err
-	}
-	report := func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
-		set, ok := cache.Get(key)
-		if !ok {
-			return reconcile.Result{}, nil
-		}
-		n, none, before := *set.Spec.Replicas, int32(0), set.Status
-		status := appsv1.ReplicaSetStatus{Replicas: n, FullyLabeledReplicas: n, TerminatingReplicas: &none,
-			ReadyReplicas: min(n, before.ReadyReplicas), AvailableReplicas: min(n, before.AvailableReplicas),
-			ObservedGeneration: set.Generation}
-		good := set.Spec.Template.Spec.Containers[0].Image != "bad"
-		again := reconcile.Result{}
-		switch {
-		case good && before.Replicas == n && before.ObservedGeneration == set.Generation:
-			status.ReadyReplicas, status.AvailableReplicas = n, n
-		case good:
-			again.RequeueAfter = time.Second
-		}
-		if status.Replicas == before.Replicas && status.AvailableReplicas == before.AvailableReplicas &&
-			status.ObservedGeneration == before.ObservedGeneration {
-			return reconcile.Result{}, nil
-		}
-		set = set.DeepCopy()
-		set.Status = status
-		_, err := sets.In(key.Namespace).UpdateStatus(ctx, set, metav1.UpdateOptions{})
-		return again, err
-	}
-	c, err := reconcile.NewController("replicasets", reconcile.Func(report), reconcile.Options{})
-	if err != nil {
-		return err
-	}
-	reconcile.For(c, cache)
-	m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
-	if err != nil {
-		return err
-	}
-	return m.Run(ctx)
 }
 
 // webOf is a Deployment of three pods of an image, of which one may be too many and none may be missing.

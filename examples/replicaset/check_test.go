@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -10,7 +9,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
@@ -24,7 +22,7 @@ func checked() reconciletest.Scenario {
 		Run:     runElected,
 		Server:  reconciletest.Options{Roles: []string{"deploy/rbac.yaml"}},
 		User:    reconciletest.ServiceAccount("thermostat", "thermostat-replicaset"),
-		Beside:  []func(context.Context, *rest.Config) error{runPods},
+		World:   &reconciletest.World{Except: []string{"replicasets"}},
 		Steps:   reconciletest.ApplyYAML(webOf(2, 0), webOf(4, 3600), webOf(2, 0)),
 		Settled: scaled,
 		Always:  neverTooMany,

@@ -1,16 +1,13 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
@@ -59,7 +56,7 @@ spec:
 		Run:    runElected,
 		Server: reconciletest.Options{Roles: []string{"deploy/rbac.yaml"}},
 		User:   reconciletest.ServiceAccount("thermostat", "thermostat-replicaset"),
-		Beside: []func(context.Context, *rest.Config) error{runPods},
+		World:  &reconciletest.World{Except: []string{"replicasets"}},
 		Steps: []reconciletest.Step{size(2), size(mostPods), reconciletest.StepFunc("make an orphan", makeOrphan),
 			size(1), size(2)},
 		Settled: func(s *reconciletest.Server) error {
@@ -124,57 +121,4 @@ func makeOrphan(ctx context.Context, cfg *rest.Config) error {
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "example.com/main"}}}}
 	_, err = client.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{})
 	return err
-}
-
-// runPods does to pods what a kubelet does: they become ready after a second, and take a second to go.
-func runPods(ctx context.Context, cfg *rest.Config) error {
-	client, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		return err
-	}
-	pods := client.CoreV1().Pods("default")
-	for ctx.Err() == nil {
-		list, err := pods.List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return cmp.Or(ctx.Err(), err)
-		}
-		if err := runPodsOnce(ctx, client, list.Items); err != nil {
-			continue
-		}
-		w, err := pods.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
-		if err != nil {
-			continue
-		}
-		select {
-		case <-w.ResultChan():
-		case <-ctx.Done():
-		}
-		w.Stop()
-		select {
-		case <-time.After(time.Second):
-		case <-ctx.Done():
-		}
-	}
-	return nil
-}
-
-func runPodsOnce(ctx context.Context, client kubernetes.Interface, all []corev1.Pod) error {
-	pods := client.CoreV1().Pods("default")
-	for _, pod := range all {
-		now := int64(0)
-		var err error
-		switch {
-		case pod.DeletionTimestamp != nil:
-			err = pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &now})
-		case pod.Status.Phase != corev1.PodRunning:
-			pod.Status.Phase = corev1.PodRunning
-			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue,
-				LastTransitionTime: metav1.Now()}}
-			_, err = pods.UpdateStatus(ctx, &pod, metav1.UpdateOptions{})
-		}
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			return err
-		}
-	}
-	return nil
 }
