@@ -96,8 +96,10 @@ const (
 // Check logs what it does not compare. A run in which a third party deletes what a finalizer of others keeps is not
 // judged: no program can undo that.
 //
-// With go test -v, Check logs what it has tried, which rights of the roles no run has used, and the smallest roles for
-// what the program did. It does not judge rights that only a real server asks for, such as escalate.
+// In place of the search [Scenario.Explore] runs all schedules with so many crashes, stale caches and errors.
+//
+// With go test -v, Check logs what it has tried of what there is, which rights of the roles no run has used, and the
+// smallest roles for what the program did. It does not judge rights that only a real server asks for, such as escalate.
 //
 // Check only tests: that it finds nothing is no proof. Programs must do nothing that leaves the bubble, such as network
 // connections of their own; tests that call Check must not be parallel with each other, since it replaces the error
@@ -142,10 +144,14 @@ func search(t *testing.T, sc Scenario) *check {
 	}
 	if c.reference() {
 		learning{c}.history()
-		c.singles()
-		c.pairs()
-		c.causal(c.within(budget / 2))
-		c.random(c.within(budget / 2))
+		if sc.Explore != (Exhaustive{}) {
+			explorer{c}.exhaust()
+		} else {
+			c.singles()
+			c.pairs()
+			c.causal(c.within(budget / 2))
+			c.random(c.within(budget / 2))
+		}
 	}
 	t.Log(c.report())
 	return c
@@ -185,6 +191,7 @@ type check struct {
 	limit        time.Time      // after it no schedule begins; zero: there is none, or none has begun yet
 	leftOut      string         // what was not run because of that
 	untried      bool           // that is all
+	explored     explored
 }
 
 func newCheck(t *testing.T, sc *Scenario, limit time.Duration) *check {
@@ -332,11 +339,9 @@ func (c *check) reference() bool {
 func (c *check) singles() {
 	all := c.possible()
 	runner{c}.announce(len(all))
-	if c.mayTake > 0 {
-		c.limit = time.Now().Add(c.mayTake)
-	}
+	runner{c}.bound()
 	done := 0
-	for s, o := range (runner{c}).inOrder(runner{c}.each(all), c.limit) {
+	for s, o := range (runner{c}).inOrder(runner{c}.each(singly(all)), c.limit) {
 		c.judge(s, o)
 		c.note(s.disturbances[0], o)
 		done++
@@ -345,6 +350,22 @@ func (c *check) singles() {
 		c.untried = done == 0
 		c.leftOut = fmt.Sprintf("%d of the %d schedules with one disturbance, and all with several", len(all)-done,
 			len(all))
+	}
+}
+
+// singly returns schedules with one disturbance each.
+func singly(all []disturbance) [][]disturbance {
+	var each [][]disturbance
+	for _, d := range all {
+		each = append(each, []disturbance{d})
+	}
+	return each
+}
+
+// bound begins the time that Scenario.Limit allows.
+func (c runner) bound() {
+	if c.mayTake > 0 {
+		c.limit = time.Now().Add(c.mayTake)
 	}
 }
 
@@ -361,14 +382,17 @@ func (c runner) announce(singles int) {
 }
 
 // possible returns the disturbances that the reference run has had a place for.
-func (c *check) possible() []disturbance {
+func (c *check) possible() []disturbance { return c.scenario.possible(c.ideal) }
+
+// possible returns the disturbances that a run has had a place for.
+func (s *Scenario) possible(o *ending) []disturbance {
 	var all []disturbance
 	for _, what := range ofRun {
-		if what != unseenAll || len(c.scenario.Steps) > 1 {
+		if what != unseenAll || len(s.Steps) > 1 {
 			all = append(all, disturbance{what: what})
 		}
 	}
-	for n, step := range c.scenario.Steps {
+	for n, step := range s.Steps {
 		for _, what := range atSteps {
 			switch {
 			case slices.Contains(ofRun, what),
@@ -378,31 +402,31 @@ func (c *check) possible() []disturbance {
 			}
 			all = append(all, disturbance{what: what, n: n + 1})
 		}
-		for _, resource := range slices.Sorted(maps.Keys(c.ideal.watched)) {
+		for _, resource := range slices.Sorted(maps.Keys(o.watched)) {
 			all = append(all, disturbance{late, resource, n + 1}, disturbance{frozen, resource, n + 1})
 		}
-		for _, resource := range slices.Sorted(maps.Keys(c.ideal.made)) {
+		for _, resource := range slices.Sorted(maps.Keys(o.made)) {
 			all = append(all, disturbance{stray, resource, n + 1})
 		}
-		for _, resource := range slices.Sorted(maps.Keys(c.ideal.did)) {
+		for _, resource := range slices.Sorted(maps.Keys(o.did)) {
 			all = append(all, disturbance{worldSlow, resource, n + 1})
 			if resource == world.Pods || resource == world.Jobs {
 				all = append(all, disturbance{worldFails, resource, n + 1})
 			}
 		}
 	}
-	for _, kind := range slices.Sorted(maps.Keys(c.ideal.places)) {
+	for _, kind := range slices.Sorted(maps.Keys(o.places)) {
 		kinds := atReads
 		if (Request{Verb: verbOf(kind)}).Writes() {
 			kinds = atWrites
 		}
-		places := c.ideal.places[kind]
+		places := o.places[kind]
 		if alike(kind) {
 			places = min(places, 2)
 		}
 		for n := range places {
 			here := kinds
-			if c.ideal.hooked[disturbance{of: kind, n: n + 1}] {
+			if o.hooked[disturbance{of: kind, n: n + 1}] {
 				here = slices.Concat(kinds, atHooks)
 			}
 			for _, what := range here {
@@ -410,7 +434,7 @@ func (c *check) possible() []disturbance {
 			}
 		}
 	}
-	all = slices.DeleteFunc(all, c.scenario.spares)
+	all = slices.DeleteFunc(all, s.spares)
 	// Each kind of disturbance once before any of them again.
 	slices.SortStableFunc(all, func(a, b disturbance) int { return cmp.Compare(a.n, b.n) })
 	return all

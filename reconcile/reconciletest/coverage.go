@@ -2,6 +2,7 @@ package reconciletest
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -10,7 +11,8 @@ import (
 // coverage counts what the schedules of a check have tried.
 type coverage struct {
 	tried    map[place]*tally
-	requests int // of the program, in all runs
+	at       map[disturbance]bool // at requests: which have happened
+	requests int                  // of the program, in all runs
 	used     usage
 }
 
@@ -35,7 +37,9 @@ type tally struct {
 	mattered  int // of those alone: in which the program's requests were not those of the reference run
 }
 
-func newCoverage() *coverage { return &coverage{tried: make(map[place]*tally), used: make(usage)} }
+func newCoverage() *coverage {
+	return &coverage{tried: make(map[place]*tally), at: make(map[disturbance]bool), used: make(usage)}
+}
 
 // add counts a run. ideal is the reference run, or nil.
 func (c *coverage) add(s schedule, o, ideal *ending) {
@@ -44,6 +48,9 @@ func (c *coverage) add(s schedule, o, ideal *ending) {
 		c.used[u] = true
 	}
 	for i, d := range s.disturbances {
+		if atGate(d) && o.happened[d] {
+			c.at[d] = true
+		}
 		at := placeOf(d)
 		if slices.ContainsFunc(s.disturbances[:i], func(e disturbance) bool { return placeOf(e) == at }) {
 			continue
@@ -108,6 +115,44 @@ func (c *coverage) String() string {
 	return b.String()
 }
 
+// ofAll says how many of the disturbances have happened that there are for each kind of request, at each request of a
+// run in which nothing goes wrong.
+func (c *coverage) ofAll(ideal *ending) string {
+	var writes, reads []string
+	for _, kind := range slices.Sorted(maps.Keys(ideal.places)) {
+		all, at := &reads, atReads
+		if (Request{Verb: verbOf(kind)}).Writes() {
+			all, at = &writes, atWrites
+		}
+		there, tried := 0, 0
+		for n := range ideal.places[kind] {
+			here := at
+			if ideal.hooked[disturbance{of: kind, n: n + 1}] {
+				here = slices.Concat(at, atHooks)
+			}
+			there += len(here)
+			for _, what := range here {
+				if c.at[disturbance{what, kind, n + 1}] {
+					tried++
+				}
+			}
+		}
+		text := fmt.Sprintf("%s %d of %d", kind, tried, there)
+		if alike(kind) && ideal.places[kind] > 2 {
+			text += " (the first two stand for all)"
+		}
+		*all = append(*all, text)
+	}
+	text := ""
+	if len(writes) > 0 {
+		text += "\n  each write x each disturbance at it, happened: " + strings.Join(writes, ", ")
+	}
+	if len(reads) > 0 {
+		text += "\n  each read x each disturbance at it, happened: " + strings.Join(reads, ", ")
+	}
+	return text
+}
+
 // report says what a check has tried, for go test -v.
 func (c *check) report() string {
 	requests := 0
@@ -130,8 +175,11 @@ func (c *check) report() string {
 	if c.enough() {
 		text += "; as many findings as are wanted have ended the search"
 	}
+	if c.scenario.Explore != (Exhaustive{}) {
+		text += c.explored.report(c.scenario.Explore)
+	}
 	if len(c.scenario.Off) > 0 {
 		text += "\n  switched off: " + strings.Join(c.scenario.Off, ", ")
 	}
-	return text + c.varies.String() + c.covered.String() + c.rightsReport()
+	return text + c.varies.String() + c.covered.String() + c.covered.ofAll(c.ideal) + c.rightsReport()
 }

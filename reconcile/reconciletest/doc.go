@@ -262,7 +262,7 @@
 //	around requests    rbac.go: rights; collector.go: garbage collection, with protection.go: what is in use;
 //	                   discovery.go with openapi.go; aggregated.go: groups that handlers serve;
 //	                   fork.go with forkadmit.go: the cluster below
-//	Check              check.go with pairs.go, scenario.go with step.go, off.go and world.go; run.go
+//	Check              check.go with pairs.go and explore.go, scenario.go with step.go, off.go and world.go; run.go
 //	                   with steps.go, process.go, gate.go and surroundings.go;
 //	                   disturbance.go, judge.go with manners.go, rights.go, leaks.go, snapshot.go and variance.go;
 //	                   finding.go with timeline.go, coverage.go, inorder.go

@@ -59,7 +59,7 @@ func Order(t *testing.T, sc Scenario, n int) (all, ended []string) {
 	t.Helper()
 	c := newCheck(t, &sc, 0)
 	c.reference()
-	possible := c.possible()[:n]
+	possible := singly(c.possible()[:n])
 	for s := range (runner{c}).each(possible) {
 		all = append(all, s.String())
 	}
@@ -101,3 +101,10 @@ func Validate(sc Scenario) error {
 
 // Alike returns findings as Check shows them: those that differ only in the disturbance together.
 func Alike(all []*Finding) [][]*Finding { return alikeFindings(all) }
+
+// Explored returns what Check logs after all schedules of Scenario.Explore, and what it has found.
+func Explored(t *testing.T, sc Scenario) (report string, found []*Finding) {
+	t.Helper()
+	c := search(t, sc)
+	return c.report(), c.findings
+}

@@ -18,11 +18,11 @@ func (c runner) atOnce() int {
 	return 1
 }
 
-// each returns the schedules with one disturbance.
-func (c runner) each(all []disturbance) iter.Seq[schedule] {
+// each returns a schedule for each of several lists of disturbances.
+func (c runner) each(all [][]disturbance) iter.Seq[schedule] {
 	return func(yield func(schedule) bool) {
-		for _, d := range all {
-			if !yield(c.schedule(d)) {
+		for _, disturbances := range all {
+			if !yield(c.schedule(disturbances...)) {
 				return
 			}
 		}

@@ -136,7 +136,7 @@ func newRun(ctx context.Context, sc *Scenario, sched schedule, s *Server) *run {
 	if sched.has(slow) {
 		r.gates.latency = slowLatency
 	}
-	if len(sched.disturbances) > 1 || sched.seed != sc.Seed {
+	if len(sched.disturbances) > 1 && sc.Explore == (Exhaustive{}) || sched.seed != sc.Seed {
 		r.gates.choose = rand.New(rand.NewPCG(sched.seed, 1)).IntN
 	}
 	return r

@@ -47,6 +47,11 @@ type Scenario struct {
 	// what the end must be. Check logs what is off. Empty: nothing.
 	Off []string
 
+	// Explore runs all schedules with so many disturbances of each sort, in place of the search: Check ends when all
+	// are done, and go test -v logs that, or how many were left out by Limit or Findings. Its number grows with each
+	// write of the program; several are for short scenarios. Zero: the search.
+	Explore Exhaustive
+
 	// Seed chooses the schedules with several disturbances, the names that the server generates, and the random numbers
 	// of this library, by moving the clock of the run by less than a second.
 	Seed uint64
@@ -120,6 +125,9 @@ func (s *Scenario) validate() error {
 		if run == nil {
 			return fmt.Errorf("Scenario.Beside[%d] is nil", i)
 		}
+	}
+	if err := s.Explore.validate(); err != nil {
+		return err
 	}
 	return s.validateOff()
 }

@@ -189,9 +189,10 @@ func TestWhatTheWorldIsToldToDo(t *testing.T) {
 		"a rollout to an image that never starts": {reconciletest.World{Fails: func(o reconciletest.Object) bool {
 			p, ok := o.(*corev1.Pod)
 			return ok && p.Spec.Containers[0].Image == "bad:1"
-		}}, []string{deploymentOf(2, "web:1"), deploymentOf(2, "bad:1"), deploymentOf(2, "web:1")},
-			func(s *reconciletest.Server) error { return isReady(s, 2, "web:1") },
-			`step 2: .*\n(.* (made|updated)\n)+.* step 3`},
+		}}, []string{deploymentOf(2, "web:1"), deploymentOf(2, "bad:1"), deploymentOf(2, "web:1")}, func(
+			s *reconciletest.Server) error {
+			return isReady(s, 2, "web:1")
+		}, `step 2: .*\n(.* (made|updated)\n)+.* step 3`},
 		"a job that fails": {reconciletest.World{Fails: func(o reconciletest.Object) bool {
 			return o.GetName() == "migrate"
 		}}, []string{jobManifest}, nil, `jobs default/migrate failed`},
