@@ -26,7 +26,7 @@ import (
 type sharder interface {
 	Elector
 	// Enter begins a run of a key. Its error says that this process does not lead the key's slice.
-	Enter(ctx context.Context, key Key) (working context.Context, epoch int64, leave func(), err error)
+	Enter(ctx context.Context, key Key) (working context.Context, leave func(), err error)
 	// Inherit calls settle for the slices that come, and opened when Enter lets their keys in, until ctx ends.
 	Inherit(ctx context.Context, settle func(ctx context.Context, slices []int), opened func(slices []int))
 	// Slice and Leader are about the slice of a key, and Owns reports whether Enter would let it in.
@@ -90,7 +90,7 @@ func (w *worker) enter(key Key) (leave func(), err error) {
 	if w.shards == nil {
 		return func() {}, nil
 	}
-	ctx, _, leave, err := w.shards.Enter(w.runCtx, key)
+	ctx, leave, err := w.shards.Enter(w.runCtx, key)
 	if err == nil {
 		w.ctx = ctx
 	}

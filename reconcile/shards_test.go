@@ -37,17 +37,17 @@ func (s *slicesOfTest) Run(ctx context.Context, lead func(context.Context) error
 	return lead(ctx)
 }
 
-func (s *slicesOfTest) Enter(ctx context.Context, key Key) (context.Context, int64, func(), error) {
+func (s *slicesOfTest) Enter(ctx context.Context, key Key) (context.Context, func(), error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	slice, ok := s.ctx[s.Slice(key)]
 	if !ok {
-		return nil, 0, nil, errElsewhere
+		return nil, nil, errElsewhere
 	}
 	s.entered++
 	ctx, cancel := context.WithCancel(ctx)
 	unhook := context.AfterFunc(slice, cancel)
-	return ctx, 1, func() {
+	return ctx, func() {
 		unhook()
 		cancel()
 		s.mu.Lock()

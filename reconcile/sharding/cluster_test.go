@@ -1,26 +1,27 @@
 package sharding
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
-	"slices"
-	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
-	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
+	"github.com/thermostat-go/thermostat/reconcile"
 )
 
 func TestMain(m *testing.M) {
@@ -40,13 +41,14 @@ func TestMain(m *testing.M) {
 // realSlices is how many slices the real processes share.
 const realSlices = 12
 
-// runReplica takes part until SIGTERM. It stamps its work on each slice into a file, a line every few milliseconds. The
-// time in a line is from before the check: in a process that was paused after it the line itself may come at any time.
+// runReplica is a controller until SIGTERM, whose replicas are all at work. There is a ConfigMap in each slice, and a
+// run of its key stamps it into a file, a line every few milliseconds. The time in a line is from before the check: in
+// a process that was paused after it the line itself may come at any time.
 func runReplica() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
-	cfg, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
+	base, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
 	if err != nil {
 		return err
 	}
@@ -54,42 +56,62 @@ func runReplica() error {
 	if err != nil {
 		return err
 	}
-	var shards *Shards
-	var working lifecycle.Group
-	work := func(slice int, key types.NamespacedName) error {
-		for {
-			now := time.Now()
-			ctx, epoch, leave, err := shards.Enter(context.Background(), key)
-			if err != nil {
-				return err
-			}
-			_, err = fmt.Fprintf(stamps, "%d %s-%d %d\n", slice, os.Getenv("REPLICA"), epoch, now.UnixNano())
-			lifecycle.Sleep(ctx, 20*time.Millisecond)
-			leave()
-			if err != nil {
-				return err
-			}
-		}
-	}
-	shards, err = New(Options{REST: cfg, Namespace: os.Getenv("NAMESPACE"), Name: "shards",
-		Identity: os.Getenv("REPLICA"), By: func(key types.NamespacedName) string { return key.Name },
+	namespace, name := os.Getenv("NAMESPACE"), os.Getenv("REPLICA")
+	shards, err := New(Options{REST: base, Namespace: namespace, Name: "shards", Identity: name,
+		By:     func(key types.NamespacedName) string { return key.Name },
 		Slices: realSlices, LeaseDuration: 3 * time.Second, RenewDeadline: 1500 * time.Millisecond,
 		RetryPeriod: 400 * time.Millisecond, StopGrace: 500 * time.Millisecond})
 	if err != nil {
 		return err
 	}
-	for again := true; again; again = errors.Is(err, ErrLost) && ctx.Err() == nil {
-		err = shards.Run(ctx, func(tenure context.Context) error {
-			shards.Inherit(tenure, func(context.Context, []int) {}, func(slices []int) {
-				for _, slice := range slices {
-					working.Go("work", func() { _ = work(slice, keyOf(slice, realSlices)) })
-				}
-			})
-			return nil
-		})
+	cfg, err := reconcile.ClientConfig(base, shards)
+	if err != nil {
+		return err
 	}
-	<-working.Done()
-	return err
+	clients, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return err
+	}
+	maps, err := informer.New[*corev1.ConfigMap](clients.CoreV1().ConfigMaps(namespace),
+		informer.Options[*corev1.ConfigMap]{LabelSelector: stamped.AsSelector()})
+	if err != nil {
+		return err
+	}
+	work := func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
+		now := time.Now()
+		epoch, _ := shards.Epoch(ctx)
+		if ctx.Err() != nil || !shards.Owns(key) {
+			return reconcile.Result{}, ctx.Err()
+		}
+		_, err := fmt.Fprintf(stamps, "%d %s-%d %d\n", shards.Slice(key), name, epoch, now.UnixNano())
+		lifecycle.Sleep(ctx, 10*time.Millisecond)
+		return reconcile.Result{RequeueAfter: 10 * time.Millisecond}, err
+	}
+	c, err := reconcile.NewController("stamps", reconcile.Func(work), reconcile.Options{Workers: realSlices,
+		AllowHotLoops: true})
+	if err != nil {
+		return err
+	}
+	reconcile.For(c, maps)
+	m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}, Elector: shards})
+	if err != nil {
+		return err
+	}
+	return m.Run(ctx)
+}
+
+// stamped are the labels of what the controller of the processes reconciles.
+var stamped = labels.Set{"stamped": "yes"}
+
+// createStamped creates a ConfigMap in each slice.
+func createStamped(t *testing.T, cfg *rest.Config, namespace string) {
+	maps := kubernetes.NewForConfigOrDie(cfg).CoreV1().ConfigMaps(namespace)
+	for slice := range realSlices {
+		_, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			Name: keyOf(slice, realSlices).Name, Labels: stamped}},
+			metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
 }
 
 // A stamp is one line: who worked on a slice, under which epoch.
@@ -97,17 +119,6 @@ type stamp struct {
 	slice int
 	by    string
 	at    time.Time
-}
-
-func readStamps(t *testing.T, file string) (all []stamp) {
-	raw, err := os.ReadFile(file)
-	require.NoError(t, err)
-	for line := range bytes.Lines(raw) {
-		if s, err := parseStamp(string(line)); err == nil { // the last line may not be finished
-			all = append(all, s)
-		}
-	}
-	return all
 }
 
 func parseStamp(line string) (s stamp, err error) {
@@ -170,86 +181,4 @@ func TestStampsOverlapIsSeen(t *testing.T) {
 	require.Len(t, broken, 1)
 	_, broken = overlaps([]stamp{line("a", 1), line("b", 3), line("a", 2), line("b", 4)})
 	require.Empty(t, broken, "in flight while its process was paused")
-}
-
-// TestRealProcesses has three processes share the slices of a real control plane, while they are killed, paused and
-// asked to end.
-func TestRealProcesses(t *testing.T) {
-	cluster := testcluster.Shared(t)
-	namespace, dir := cluster.Namespace(t), t.TempDir()
-	file, kubeconfig := filepath.Join(dir, "stamps"), filepath.Join(dir, "kubeconfig")
-	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	require.NoError(t, testcluster.WriteKubeconfig(kubeconfig, cluster.Config()))
-	binary, err := os.Executable()
-	require.NoError(t, err)
-	run := func(name string) *testcluster.Process {
-		p, err := cluster.Run(t.Context(), testcluster.Command{Name: namespace + "-" + name, Path: binary,
-			Env: []string{"REPLICA=" + name, "KUBECONFIG=" + kubeconfig, "NAMESPACE=" + namespace, "STAMPS=" + file}})
-		require.NoError(t, err)
-		return p
-	}
-	processes := map[string]*testcluster.Process{}
-	// up starts a process again that has ended by itself, as a kubelet would: its work had to end and did not, because
-	// it was paused just then, or got no processor.
-	up := func(name string) *testcluster.Process {
-		select {
-		case <-processes[name].Ended():
-			status, err := processes[name].Wait(t.Context())
-			require.NoError(t, err)
-			require.Equal(t, "exit status 1", status, "only work that is stuck may end it: see %s", processes[name].Log)
-			processes[name] = run(name)
-		default:
-		}
-		return processes[name]
-	}
-	// all waits until every slice is worked on, and each of these works.
-	all := func(who ...string) {
-		for from := time.Now(); ; time.Sleep(200 * time.Millisecond) {
-			worked, replicas := map[int]bool{}, map[string]bool{}
-			for _, s := range readStamps(t, file) {
-				if s.at.After(from) {
-					name, _, _ := strings.Cut(s.by, "-")
-					worked[s.slice], replicas[name] = true, true
-				}
-			}
-			missing := func(name string) bool { return !replicas[name] }
-			if len(worked) == realSlices && !slices.ContainsFunc(who, missing) {
-				return
-			}
-			require.Less(t, time.Since(from), 2*time.Minute, "%v", who)
-			for _, name := range who {
-				up(name)
-			}
-		}
-	}
-	began := time.Now()
-	for _, name := range []string{"a", "b", "c"} {
-		processes[name] = run(name)
-	}
-	all("a", "b", "c")
-	require.NoError(t, up("a").Kill(t.Context()))
-	all("b", "c")
-	require.NoError(t, up("b").Stop(t.Context()))
-	all("c")
-	require.NoError(t, processes["b"].Continue(t.Context()))
-	processes["a"], err = processes["a"].Restart(t.Context())
-	require.NoError(t, err)
-	all("a", "c") // b's work may have been stuck when it was paused: then it has ended
-	c := up("c")
-	require.NoError(t, c.Terminate(t.Context()))
-	status, err := c.Wait(t.Context())
-	require.NoError(t, err)
-	require.Contains(t, []string{"exit status 0", ""}, status, "see %s", c.Log)
-	all("a")
-	var ending sync.WaitGroup
-	for _, name := range []string{"a", "b"} {
-		ending.Go(func() { _ = processes[name].Terminate(context.Background()) })
-	}
-	ending.Wait()
-	lines := readStamps(t, file)
-	owners, broken := overlaps(lines)
-	t.Logf("%v: %d stamps, %d slices begun, overlaps %d", time.Since(began).Round(time.Second), len(lines), owners,
-		len(broken))
-	require.Empty(t, broken)
-	require.Greater(t, owners, 2*realSlices)
 }

@@ -37,7 +37,7 @@
 //		return nil
 //	})
 //	...
-//	ctx, epoch, leave, err := shards.Enter(ctx, key) // in front of each run of a key
+//	ctx, leave, err := shards.Enter(ctx, key) // in front of each run of a key
 //	if err != nil {
 //		return nil // another replica has the key
 //	}

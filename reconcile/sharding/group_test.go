@@ -97,7 +97,7 @@ func (g *testGroup) gained(m *testMember, slices []int) {
 
 // work is one run of a key.
 func (g *testGroup) work(m *testMember, slice int, key types.NamespacedName) (again bool) {
-	ctx, _, leave, err := m.Enter(context.Background(), key)
+	ctx, leave, err := m.Enter(context.Background(), key)
 	if err != nil {
 		require.ErrorIs(g, err, ErrNotOwned)
 		return false
@@ -423,9 +423,13 @@ func TestWorkThatDoesNotEnd(t *testing.T) {
 		a, b := g.start("a"), g.start("b")
 		time.Sleep(20 * time.Second)
 		slice := a.Stats().Slices[0]
-		ctx, epoch, leave, err := a.Enter(context.Background(), keyOf(slice, 64))
+		ctx, leave, err := a.Enter(context.Background(), keyOf(slice, 64))
 		require.NoError(t, err)
+		epoch, ok := a.Epoch(ctx)
+		require.True(t, ok)
 		require.NotZero(t, epoch)
+		_, ok = b.Epoch(ctx)
+		require.False(t, ok)
 		a.cancel()
 		time.Sleep(5 * time.Second)
 		require.NoError(t, ctx.Err(), "running work has DrainTimeout")
@@ -475,7 +479,7 @@ func TestFence(t *testing.T) {
 		require.ErrorAs(t, err, &notSent)
 		time.Sleep(20 * time.Second)
 		require.NoError(t, do(context.Background(), http.MethodPut), "nobody can tell to which slice it belongs")
-		ctx, _, leave, err := a.Enter(context.Background(), keyOf(1, 64))
+		ctx, leave, err := a.Enter(context.Background(), keyOf(1, 64))
 		require.NoError(t, err)
 		require.NoError(t, do(ctx, http.MethodPut))
 		sent = 0

@@ -275,7 +275,7 @@ func TestAFrozenReplicaWritesNothing(t *testing.T) {
 		require.NoError(t, err)
 		secrets := kubernetes.NewForConfigOrDie(cfg).CoreV1().Secrets("default")
 		time.Sleep(20 * time.Second)
-		frozen, _, leave, err := s.shards.Enter(quiet, reconcile.Key{Namespace: "default", Name: "x"})
+		frozen, leave, err := s.shards.Enter(quiet, reconcile.Key{Namespace: "default", Name: "x"})
 		require.NoError(t, err)
 		write := func(ctx context.Context, name string) error {
 			_, err := secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}},

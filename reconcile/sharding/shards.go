@@ -61,6 +61,7 @@ type Shards struct {
 // work is the work of one slice in one tenure.
 type work struct {
 	slice   int
+	epoch   int64
 	ctx     context.Context // ends when the work has to
 	cancel  context.CancelCauseFunc
 	open    bool        // Inherit has settled what earlier owners have left: Enter lets work begin
@@ -122,23 +123,21 @@ func (s *Shards) ownsLocked(slice int) *work {
 // Enter begins work on a key, such as one call of Reconcile. Its error wraps [ErrNotOwned] if this replica does not own
 // the key's slice, or [Shards.Inherit] has not opened it yet. The slice is not given away before leave was called,
 // which the work does when it has ended. Its context ends when the slice is lost, or others have asked for it and
-// DrainTimeout has passed: then it has to return within StopGrace. Epoch is higher than that of every earlier owner, as
-// long as nobody deletes or edits the table: a store that keeps the highest one can refuse the writes of earlier
-// owners.
-func (s *Shards) Enter(ctx context.Context, key types.NamespacedName) (
-	working context.Context, epoch int64, leave func(), err error) {
+// DrainTimeout has passed: then it has to return within StopGrace.
+func (s *Shards) Enter(ctx context.Context, key types.NamespacedName) (working context.Context, leave func(),
+	err error) {
 	text := s.opts.By(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	slice := sliceOf(text, s.countLocked())
 	w := s.ownsLocked(slice)
 	if w == nil {
-		return nil, 0, nil, fmt.Errorf("%w %d, of %s", ErrNotOwned, slice, key)
+		return nil, nil, fmt.Errorf("%w %d, of %s", ErrNotOwned, slice, key)
 	}
 	w.running++
 	working, cancel := context.WithCancelCause(context.WithValue(ctx, workKey{s}, w))
 	unhook := context.AfterFunc(w.ctx, func() { cancel(context.Cause(w.ctx)) })
-	return working, s.r.holds[slice].epoch, sync.OnceFunc(func() {
+	return working, sync.OnceFunc(func() {
 		unhook()
 		cancel(nil)
 		s.mu.Lock()
@@ -150,6 +149,16 @@ func (s *Shards) Enter(ctx context.Context, key types.NamespacedName) (
 
 // A workKey is the key of a work in the context that Enter returns.
 type workKey struct{ *Shards }
+
+// Epoch returns the epoch of the slice for the work that has this context, such as a call of Reconcile: false for any
+// other context. It is higher than that of every earlier owner of the slice, as long as nobody deletes or edits the
+// table: a store that keeps the highest one can refuse the writes of earlier owners.
+func (s *Shards) Epoch(ctx context.Context) (epoch int64, ok bool) {
+	if w, ok := ctx.Value(workKey{s}).(*work); ok {
+		return w.epoch, true
+	}
+	return 0, false
+}
 
 // settleLocked makes works what the rules say, after every change of theirs.
 func (s *Shards) settleLocked() {
@@ -179,7 +188,7 @@ func (s *Shards) settleLocked() {
 	if s.r != nil {
 		for slice, h := range s.r.holds {
 			if h.phase == working && s.works[slice] == nil && s.r.over == nil {
-				w := &work{slice: slice}
+				w := &work{slice: slice, epoch: h.epoch}
 				w.ctx, w.cancel = context.WithCancelCause(s.tenure)
 				s.works[slice] = w
 				s.stats.Gained++

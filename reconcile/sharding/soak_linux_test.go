@@ -48,6 +48,7 @@ func disturb(t *testing.T) *disturbed {
 	require.NoError(t, err)
 	cfg.Host = "https://" + port.Address()
 	namespace, dir := cluster.Namespace(t), t.TempDir()
+	createStamped(t, cluster.Config(), namespace)
 	file, kubeconfig := filepath.Join(dir, "stamps"), filepath.Join(dir, "kubeconfig")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	require.NoError(t, testcluster.WriteKubeconfig(kubeconfig, cfg))
@@ -134,8 +135,8 @@ func (d *disturbed) all(why string, who ...string) {
 	}
 }
 
-// TestRealProcessesInTrouble has four troubles in some seconds, and as many as there is time for in an hour with
-// THERMOSTAT_SOAK=1h.
+// TestRealProcessesInTrouble has three processes share the slices of a real control plane. It has each trouble once,
+// and more for as long as THERMOSTAT_SOAK says, such as 1h.
 func TestRealProcessesInTrouble(t *testing.T) {
 	d, random := disturb(t), rand.New(rand.NewPCG(41, uint64(time.Now().UnixNano())))
 	ctx := t.Context()
