@@ -26,7 +26,7 @@
 // that leads it. The others keep it for an hour, in case its slice comes, and the same for the key of an object that
 // was deleted.
 //
-// Each replica caches everything: memory does not fall with its share.
+// Each replica caches everything: memory does not fall with its share. The package's example is a whole program.
 //
 // # Without a Manager
 //
