@@ -1,4 +1,4 @@
-package reconcile
+package reconcile_test
 
 import (
 	"context"
@@ -13,24 +13,25 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/workqueue"
 )
 
 // stepped is a controller of one worker, each of whose calls ends when the test says so.
 type stepped struct {
 	api   *mapAPI
-	c     *Controller
-	calls chan Key
+	c     *reconcile.Controller
+	calls chan reconcile.Key
 	end   chan struct{}
 }
 
-func newStepped(t *testing.T, opts Options, objects ...string) *stepped {
+func newStepped(t *testing.T, opts reconcile.Options, objects ...string) *stepped {
 	t.Helper()
-	s := &stepped{api: newMapAPI(), calls: make(chan Key), end: make(chan struct{})}
+	s := &stepped{api: newMapAPI(), calls: make(chan reconcile.Key), end: make(chan struct{})}
 	for _, name := range objects {
 		s.api.Create(configMap(name))
 	}
-	s.c = newController(t, func(ctx context.Context, key Key) (Result, error) {
+	s.c = newController(t, func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
 		select {
 		case s.calls <- key:
 			select {
@@ -39,10 +40,10 @@ func newStepped(t *testing.T, opts Options, objects ...string) *stepped {
 			}
 		case <-ctx.Done():
 		}
-		return Result{}, nil
+		return reconcile.Result{}, nil
 	}, opts)
-	For(s.c, newMaps(t, s.api))
-	start(t, ManagerOptions{Controllers: []*Controller{s.c}, DrainTimeout: time.Nanosecond})
+	reconcile.For(s.c, newMaps(t, s.api))
+	start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{s.c}, DrainTimeout: time.Nanosecond})
 	synctest.Wait()
 	return s
 }
@@ -65,8 +66,8 @@ func (s *stepped) touch(name string) {
 	synctest.Wait()
 }
 
-// line is what a queue of priorities does, said in the plainest way.
-type line struct {
+// plainLine is what a queue of priorities does, said in the plainest way.
+type plainLine struct {
 	waiting []waiting                  // in the order in which they came
 	passed  map[workqueue.Priority]int // how often, for each priority that has a key
 }
@@ -76,7 +77,7 @@ type waiting struct {
 	priority workqueue.Priority
 }
 
-func (l *line) add(name string, p workqueue.Priority) {
+func (l *plainLine) add(name string, p workqueue.Priority) {
 	i := slices.IndexFunc(l.waiting, func(w waiting) bool { return w.name == name })
 	if i >= 0 && l.waiting[i].priority >= p {
 		return
@@ -90,7 +91,7 @@ func (l *line) add(name string, p workqueue.Priority) {
 }
 
 // next takes the first key of the highest priority, unless a lower one has been passed over too often.
-func (l *line) next(most int) string {
+func (l *plainLine) next(most int) string {
 	priorities := slices.Sorted(maps.Keys(l.passed))
 	turn := priorities[len(priorities)-1]
 	for _, p := range slices.Backward(priorities) {
@@ -110,7 +111,7 @@ func (l *line) next(most int) string {
 }
 
 // forget forgets the priorities that no key has.
-func (l *line) forget() {
+func (l *plainLine) forget() {
 	for p := range l.passed {
 		if !slices.ContainsFunc(l.waiting, func(w waiting) bool { return w.priority == p }) {
 			delete(l.passed, p)
@@ -125,21 +126,21 @@ func TestChangesOvertakeTheFirstList(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 0))
-			opts := Options{MaxOvertaken: 1 + r.IntN(6)}
+			opts := reconcile.Options{MaxOvertaken: 1 + r.IntN(6)}
 			priority := func(string) workqueue.Priority { return 0 }
 			if seed%2 == 1 {
 				priority = priorityOf
-				opts.Priority = func(key Key) workqueue.Priority { return priority(key.Name) }
+				opts.Priority = func(key reconcile.Key) workqueue.Priority { return priority(key.Name) }
 			}
 			var names []string
 			for i := range 40 {
 				names = append(names, fmt.Sprintf("%c%d", 'a'+i%3, i))
 			}
 			s := newStepped(t, opts, names...)
-			m := &line{passed: map[workqueue.Priority]int{}}
+			m := &plainLine{passed: map[workqueue.Priority]int{}}
 			slices.Sort(names) // as they are listed
 			for _, name := range names {
-				m.add(name, priority(name)-Background)
+				m.add(name, priority(name)-reconcile.Background)
 			}
 			running := m.next(opts.MaxOvertaken)
 			require.Equal(t, running, s.begin(t))
@@ -177,7 +178,7 @@ func TestAChangeRaisesAKeyOfTheFirstList(t *testing.T) {
 		for i := range 100 {
 			names = append(names, fmt.Sprintf("m%02d", i))
 		}
-		s := newStepped(t, Options{}, names...)
+		s := newStepped(t, reconcile.Options{}, names...)
 		require.Equal(t, "m00", s.begin(t))
 		s.touch("m99")
 		s.end <- struct{}{}
@@ -203,8 +204,8 @@ func TestGroupsTakeTurns(t *testing.T) {
 		for i := range 50 {
 			names = append(names, fmt.Sprintf("busy-%02d", i))
 		}
-		group := func(key Key) string { return key.Name[:4] }
-		s := newStepped(t, Options{Group: group}, append(names, "idle-1", "idle-2")...)
+		group := func(key reconcile.Key) string { return key.Name[:4] }
+		s := newStepped(t, reconcile.Options{Group: group}, append(names, "idle-1", "idle-2")...)
 		var order []string
 		for range 5 {
 			order = append(order, s.begin(t))
@@ -221,12 +222,12 @@ func TestResyncEvery(t *testing.T) {
 		for _, name := range []string{"a", "b", "c"} {
 			api.Create(configMap(name))
 		}
-		c := newController(t, noting(log), Options{ResyncEvery: time.Minute})
+		c := newController(t, noting(log), reconcile.Options{ResyncEvery: time.Minute})
 		inf := newMaps(t, api)
-		For(c, inf, func(*corev1.ConfigMap, *corev1.ConfigMap) bool { return false })
-		Watches(c, inf, func(*corev1.ConfigMap) []Key { return []Key{{Name: "watched"}} },
+		reconcile.For(c, inf, func(*corev1.ConfigMap, *corev1.ConfigMap) bool { return false })
+		reconcile.Watches(c, inf, func(*corev1.ConfigMap) []reconcile.Key { return []reconcile.Key{{Name: "watched"}} },
 			func(*corev1.ConfigMap, *corev1.ConfigMap) bool { return false })
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		require.Len(t, taken(log), 4)
 		for range 2 {
 			time.Sleep(time.Minute + time.Second)
@@ -239,15 +240,15 @@ func TestResyncEvery(t *testing.T) {
 
 func TestAResyncIsNoHurry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStepped(t, Options{ResyncEvery: time.Minute}, "a", "b")
+		s := newStepped(t, reconcile.Options{ResyncEvery: time.Minute}, "a", "b")
 		require.Equal(t, "a", s.begin(t))
 		s.end <- struct{}{}
 		require.Equal(t, "b", s.begin(t))
 		time.Sleep(time.Minute + time.Second)
 		synctest.Wait()
-		for _, item := range s.c.queue.Snapshot() {
-			if item.Key.Name == "a" {
-				require.Equal(t, -Background, item.Priority)
+		for _, key := range s.c.InspectKeys() {
+			if key.Name == "a" {
+				require.EqualValues(t, -reconcile.Background, key.Priority)
 				return
 			}
 		}
@@ -256,11 +257,23 @@ func TestAResyncIsNoHurry(t *testing.T) {
 }
 
 func TestOptionsOfTheQueueAreChecked(t *testing.T) {
-	_, err := NewController("c", noting(&journal{}), Options{MaxOvertaken: -1, ResyncEvery: time.Millisecond})
+	_, err := reconcile.NewController("c", noting(&journal{}), reconcile.Options{MaxOvertaken: -1,
+		ResyncEvery: time.Millisecond})
 	require.ErrorContains(t, err, "Options.MaxOvertaken is -1")
 	require.ErrorContains(t, err, "Options.ResyncEvery is 1ms")
-	// The lowest priority stays the lowest.
-	c := newController(t, noting(&journal{}), Options{Priority: func(Key) workqueue.Priority { return -128 }})
-	c.add(Key{Name: "a"}, true)
-	require.EqualValues(t, -128, c.queue.Snapshot()[0].Priority)
+}
+
+func TestTheLowestPriorityStaysTheLowest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newMapAPI()
+		api.Create(configMap("a"))
+		lowest := reconcile.Options{Priority: func(reconcile.Key) workqueue.Priority { return -128 }}
+		c := newController(t, noting(&journal{}), lowest)
+		reconcile.For(c, newMaps(t, api))
+		never := &lease{free: make(chan struct{})}
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}, Elector: never})
+		synctest.Wait()
+		require.Len(t, c.InspectKeys(), 1)
+		require.Equal(t, -128, c.InspectKeys()[0].Priority, "although the first list has named it")
+	})
 }

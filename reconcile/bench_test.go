@@ -62,13 +62,9 @@ func BenchmarkNaming(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			inf, err := informer.New[*corev1.ConfigMap](newMapAPI(), informer.Options[*corev1.ConfigMap]{})
-			if err != nil {
-				b.Fatal(err)
-			}
 			none := debts.New(c.keys, nil, nil) // so no key waits for the cache, which is never complete
 			n := &naming.Namer[*corev1.Pod]{Subject: true, Cause: "For pods", Table: c.keys, Ledger: c.ledger,
-				Cache: none.CacheOf(inf), Add: c.add}
+				Cache: none.CacheOf(newMaps(b)), Add: c.add}
 			events := make([]informer.Event[*corev1.Pod], 10_000)
 			for i := range events {
 				key := Key{Namespace: "default", Name: fmt.Sprint("object-", i)}

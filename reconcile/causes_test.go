@@ -1,4 +1,4 @@
-package reconcile
+package reconcile_test
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/reconcile"
 )
 
 func TestCausesTellWhoHasNamedTheKey(t *testing.T) {
@@ -19,8 +21,8 @@ func TestCausesTellWhoHasNamedTheKey(t *testing.T) {
 		api := newMapAPI()
 		busy, release := make(chan struct{}, 1), make(chan struct{})
 		var log journal
-		c := newController(t, func(ctx context.Context, key Key) (Result, error) {
-			causes, more := Causes(ctx)
+		c := newController(t, func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
+			causes, more := reconcile.Causes(ctx)
 			log.note("%v +%d", causes, more)
 			select {
 			case <-busy:
@@ -28,12 +30,13 @@ func TestCausesTellWhoHasNamedTheKey(t *testing.T) {
 			default:
 			}
 			if len(causes) > 0 {
-				return Result{RequeueAfter: time.Hour}, nil
+				return reconcile.Result{RequeueAfter: time.Hour}, nil
 			}
-			return Result{}, nil
-		}, Options{})
-		Watches(c, newMaps(t, api), func(*corev1.ConfigMap) []Key { return []Key{parent} })
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
+			return reconcile.Result{}, nil
+		}, reconcile.Options{})
+		reconcile.Watches(c, newMaps(t, api),
+			func(*corev1.ConfigMap) []reconcile.Key { return []reconcile.Key{parent} })
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		synctest.Wait()
 		require.Empty(t, log.take())
 
@@ -58,48 +61,50 @@ func TestCausesTellWhoHasNamedTheKey(t *testing.T) {
 		require.Equal(t, []string{"[] +0"}, taken(&log), "it came back by itself")
 		c.Enqueue(parent)
 		require.Equal(t, []string{"[Enqueue] +0"}, taken(&log))
-		require.Zero(t, c.keys.Busy())
+		require.Zero(t, c.Busy())
 	})
-	causes, more := Causes(t.Context())
+	causes, more := reconcile.Causes(t.Context())
 	require.Empty(t, causes)
 	require.Zero(t, more)
 }
 
 func TestCausesAreThoseOfTheCallThatGoesOn(t *testing.T) {
 	inRun(t, func(ctx context.Context, _ func()) (after func()) {
-		causes, _ := Causes(ctx)
+		causes, _ := reconcile.Causes(ctx)
 		require.Len(t, causes, 1)
 		return func() {
-			causes, more := Causes(ctx)
+			causes, more := reconcile.Causes(ctx)
 			require.Empty(t, causes)
 			require.Zero(t, more)
 		}
 	})
 }
 
-// keeper is a sink of log lines that keeps the values, as one does that writes them later.
-type keeper struct{ errors *[][]any }
+// errorLog is a sink of log lines that keeps the values, as one does that writes them later.
+type errorLog struct{ errors *[][]any }
 
-func (keeper) Init(logr.RuntimeInfo)                    {}
-func (keeper) Enabled(int) bool                         { return false }
-func (keeper) Info(int, string, ...any)                 {}
-func (k keeper) WithValues(...any) logr.LogSink         { return k }
-func (k keeper) WithName(string) logr.LogSink           { return k }
-func (k keeper) Error(_ error, _ string, values ...any) { *k.errors = append(*k.errors, values) }
+func (errorLog) Init(logr.RuntimeInfo)                    {}
+func (errorLog) Enabled(int) bool                         { return false }
+func (errorLog) Info(int, string, ...any)                 {}
+func (k errorLog) WithValues(...any) logr.LogSink         { return k }
+func (k errorLog) WithName(string) logr.LogSink           { return k }
+func (k errorLog) Error(_ error, _ string, values ...any) { *k.errors = append(*k.errors, values) }
 
 func TestALineOfTheLogKeepsTheCausesOfItsRun(t *testing.T) {
-	var lines [][]any
-	acting := klog.NewContext(t.Context(), logr.New(keeper{&lines}))
-	c := newController(t, func(context.Context, Key) (Result, error) { return Result{}, errors.New("no") }, Options{})
-	w := newWorker(c, acting, acting, nil)
-	defer w.stopTimer()
-	for _, name := range []string{"a", "b"} {
-		c.enqueueFor(Key{Name: name}, "Owns "+name)
-		claim, err := c.queue.Take(acting)
-		require.NoError(t, err)
-		w.handle(claim)
-	}
-	require.Len(t, lines, 2)
-	require.Contains(t, fmt.Sprint(lines[0]...), "Owns a")
-	require.Contains(t, fmt.Sprint(lines[1]...), "Owns b")
+	synctest.Test(t, func(t *testing.T) {
+		var lines [][]any
+		ctx := klog.NewContext(t.Context(), logr.New(errorLog{&lines}))
+		c := newController(t, func(context.Context, reconcile.Key) (reconcile.Result, error) {
+			return reconcile.Result{}, reconcile.Terminal(errors.New("no"))
+		}, reconcile.Options{})
+		api := newMapAPI()
+		api.Create(configMap("a"))
+		api.Create(configMap("b"))
+		reconcile.For(c, newMaps(t, api))
+		startIn(ctx, t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
+		synctest.Wait()
+		require.Len(t, lines, 2)
+		require.Contains(t, fmt.Sprint(lines[0]...), "For configmaps default/a@2")
+		require.Contains(t, fmt.Sprint(lines[1]...), "For configmaps default/b@3")
+	})
 }

@@ -1,4 +1,4 @@
-package reconcile
+package reconcile_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/leaderelection"
+	"github.com/thermostat-go/thermostat/reconcile"
 )
 
 type gateKeeper struct{ asked *[]string }
@@ -32,13 +33,13 @@ func (g *gate) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 var (
-	_ Fencer                      = (*leaderelection.Elector)(nil)
+	_ reconcile.Fencer            = (*leaderelection.Elector)(nil)
 	_ utilnet.RoundTripperWrapper = (*gate)(nil)
 )
 
 func TestClientConfig(t *testing.T) {
 	base := &rest.Config{Host: "http://server"}
-	cfg, err := ClientConfig(base, gateKeeper{new([]string)})
+	cfg, err := reconcile.ClientConfig(base, gateKeeper{new([]string)})
 	require.NoError(t, err)
 	require.Equal(t, float32(-1), cfg.QPS, "no limit unless asked for")
 	require.Equal(t, rest.DefaultKubernetesUserAgent(), cfg.UserAgent)
@@ -46,25 +47,25 @@ func TestClientConfig(t *testing.T) {
 	require.Zero(t, base.QPS)
 	fence, ok := cfg.WrapTransport(http.DefaultTransport).(*gate)
 	require.True(t, ok, "the fence is outside")
-	require.IsType(t, TrackWrites(nil), fence.next)
+	require.IsType(t, reconcile.TrackWrites(nil), fence.next)
 	require.Equal(t, http.DefaultTransport, fence.next.(utilnet.RoundTripperWrapper).WrappedRoundTripper())
 
 	limiter := flowcontrol.NewFakeAlwaysRateLimiter()
-	cfg, err = ClientConfig(&rest.Config{Host: "http://server", UserAgent: "mine", RateLimiter: limiter},
+	cfg, err = reconcile.ClientConfig(&rest.Config{Host: "http://server", UserAgent: "mine", RateLimiter: limiter},
 		(*leaderelection.Elector)(nil))
 	require.NoError(t, err)
 	require.Equal(t, limiter, cfg.RateLimiter)
 	require.Zero(t, cfg.QPS)
 	require.Equal(t, "mine", cfg.UserAgent)
-	require.IsType(t, TrackWrites(nil), cfg.WrapTransport(http.DefaultTransport), "no elector, no fence")
-	cfg, err = ClientConfig(&rest.Config{Host: "http://server", QPS: 7, Burst: 8})
+	require.IsType(t, reconcile.TrackWrites(nil), cfg.WrapTransport(http.DefaultTransport), "no elector, no fence")
+	cfg, err = reconcile.ClientConfig(&rest.Config{Host: "http://server", QPS: 7, Burst: 8})
 	require.NoError(t, err)
 	require.Equal(t, float32(7), cfg.QPS)
 	require.Equal(t, 8, cfg.Burst)
 
-	_, err = ClientConfig(nil)
+	_, err = reconcile.ClientConfig(nil)
 	require.EqualError(t, err, "ClientConfig: the rest.Config is nil")
-	_, err = ClientConfig(&rest.Config{Host: "http://server", Burst: 8})
+	_, err = reconcile.ClientConfig(&rest.Config{Host: "http://server", Burst: 8})
 	require.ErrorContains(t, err, "Burst 8 and no QPS")
 }
 

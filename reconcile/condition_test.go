@@ -1,4 +1,4 @@
-package reconcile
+package reconcile_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile"
 )
 
 func TestConditionsSayWhichUpdatesNameAKey(t *testing.T) {
@@ -20,19 +21,20 @@ func TestConditionsSayWhichUpdatesNameAKey(t *testing.T) {
 		first.Generation = 1
 		api.Create(first)
 		odd := false
-		invalid := func(_ context.Context, key Key, why *informer.InvalidError) (Result, error) {
+		invalid := func(_ context.Context, key reconcile.Key, why *informer.InvalidError) (reconcile.Result, error) {
 			log.note("%s invalid at %s: %s", key, why.Object.ResourceVersion, why)
-			return Result{}, nil
+			return reconcile.Result{}, nil
 		}
-		c := newController(t, noting(log), Options{Invalid: invalid})
+		c := newController(t, noting(log), reconcile.Options{Invalid: invalid})
 		inf := newMaps(t, api)
-		For(c, inf, GenerationChanged, LabelsChanged, func(_, now *corev1.ConfigMap) bool {
-			if odd && now.Data["how"] == "panic" {
-				panic("odd")
-			}
-			return now.Data["urgent"] != ""
-		})
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		reconcile.For(c, inf, reconcile.GenerationChanged, reconcile.LabelsChanged,
+			func(_, now *corev1.ConfigMap) bool {
+				if odd && now.Data["how"] == "panic" {
+					panic("odd")
+				}
+				return now.Data["urgent"] != ""
+			})
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		require.Equal(t, []string{"default/a"}, taken(log), "it is new")
 		change := func(fn func(*corev1.ConfigMap)) []string {
 			t.Helper()
@@ -71,11 +73,11 @@ func TestConditionsSayWhichUpdatesNameAKey(t *testing.T) {
 
 func TestAnnotationsChanged(t *testing.T) {
 	one, two := configMap("a"), configMap("a")
-	require.False(t, AnnotationsChanged(one, two))
+	require.False(t, reconcile.AnnotationsChanged(one, two))
 	two.Labels = map[string]string{"a": "b"}
-	require.False(t, AnnotationsChanged(one, two))
+	require.False(t, reconcile.AnnotationsChanged(one, two))
 	two.Annotations = map[string]string{"a": "b"}
-	require.True(t, AnnotationsChanged(one, two))
+	require.True(t, reconcile.AnnotationsChanged(one, two))
 }
 
 // A write of one's own is waited for, and seen, although the condition keeps its event from naming the key.
@@ -85,27 +87,28 @@ func TestAConditionHidesNoWriteFromTheLedger(t *testing.T) {
 		api.Create(configMap("a"))
 		inf := newMaps(t, api)
 		write := true
-		c := newController(t, func(ctx context.Context, key Key) (Result, error) {
+		c := newController(t, func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
 			log.note("%s", key)
 			if !write {
-				return Result{}, nil
+				return reconcile.Result{}, nil
 			}
 			write = false
-			return Result{}, Wrote(ctx, inf, api.Update("default", "a", func(m *corev1.ConfigMap) { m.Data = nil }))
-		}, Options{})
-		For(c, inf, func(*corev1.ConfigMap, *corev1.ConfigMap) bool { return false })
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
+			return reconcile.Result{}, reconcile.Wrote(ctx, inf, api.Update("default", "a",
+				func(m *corev1.ConfigMap) { m.Data = nil }))
+		}, reconcile.Options{})
+		reconcile.For(c, inf, func(*corev1.ConfigMap, *corev1.ConfigMap) bool { return false })
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		require.Equal(t, []string{"default/a"}, taken(log))
-		c.Enqueue(Key{Namespace: "default", Name: "a"})
+		c.Enqueue(reconcile.Key{Namespace: "default", Name: "a"})
 		require.Equal(t, []string{"default/a"}, taken(log))
 		require.Zero(t, c.Stats().Parked)
-		require.False(t, c.ledger.Owes())
+		require.False(t, c.Owes())
 	})
 }
 
 func TestANilConditionIsAMistake(t *testing.T) {
-	c := newController(t, noting(&journal{}), Options{})
-	For(c, newMaps(t, newMapAPI()), nil)
-	_, err := NewManager(ManagerOptions{Controllers: []*Controller{c}})
+	c := newController(t, noting(&journal{}), reconcile.Options{})
+	reconcile.For(c, newMaps(t, newMapAPI()), nil)
+	_, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 	require.ErrorContains(t, err, `For: a condition is nil`)
 }

@@ -1,4 +1,4 @@
-package reconcile
+package reconcile_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile"
 )
 
 // TestAReconcilerWithAFakeClientset is what the package's doc says of testing one.
@@ -22,15 +23,15 @@ func TestAReconcilerWithAFakeClientset(t *testing.T) {
 			informer.Options[*corev1.ConfigMap]{DisableWatchList: true})
 		require.NoError(t, err)
 		var told error
-		r := Func(func(ctx context.Context, key Key) (Result, error) {
-			if _, ok := maps.Get(Key{Namespace: key.Namespace, Name: "child"}); ok {
-				return Result{}, nil
+		r := reconcile.Func(func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
+			if _, ok := maps.Get(reconcile.Key{Namespace: key.Namespace, Name: "child"}); ok {
+				return reconcile.Result{}, nil
 			}
 			child, err := client.Create(ctx, configMap("child"), metav1.CreateOptions{})
 			if err == nil {
-				told = Wrote(ctx, maps, child)
+				told = reconcile.Wrote(ctx, maps, child)
 			}
-			return Result{}, err
+			return reconcile.Result{}, err
 		})
 
 		ctx, cancel := context.WithCancel(t.Context())
@@ -56,10 +57,10 @@ func TestAReconcilerWithAFakeClientset(t *testing.T) {
 		require.NoError(t, client.Delete(t.Context(), "child", metav1.DeleteOptions{}))
 		maps, err = informer.New[*corev1.ConfigMap](client, informer.Options[*corev1.ConfigMap]{DisableWatchList: true})
 		require.NoError(t, err)
-		c := newController(t, r, Options{})
-		DependsOn(c, maps)
+		c := newController(t, r, reconcile.Options{})
+		reconcile.DependsOn(c, maps)
 		c.Enqueue(parent)
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		synctest.Wait()
 		require.ErrorContains(t, told, "a fake client answers without them")
 	})

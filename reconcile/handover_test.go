@@ -1,4 +1,4 @@
-package reconcile
+package reconcile_test
 
 import (
 	"context"
@@ -22,6 +22,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/internal/debts"
 	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
@@ -73,21 +74,21 @@ func (w *turn) Run(ctx context.Context, lead func(context.Context) error) error 
 }
 
 // replica runs a controller that reads api, and is called for one key when it comes to lead.
-func replica(t *testing.T, l Elector, api *mapAPI, r func(context.Context, *cachedMaps)) (stop func() error) {
+func replica(t *testing.T, l reconcile.Elector, api *mapAPI, r func(context.Context, *cachedMaps)) (stop func() error) {
 	return replicaOf(t, l, learning{api}, r)
 }
 
-func replicaOf(t *testing.T, l Elector, api informer.Client[*corev1.ConfigMapList],
+func replicaOf(t *testing.T, l reconcile.Elector, api informer.Client[*corev1.ConfigMapList],
 	r func(ctx context.Context, children *cachedMaps)) (stop func() error) {
 	children, err := informer.New[*corev1.ConfigMap](api, informer.Options[*corev1.ConfigMap]{Name: "children"})
 	require.NoError(t, err)
-	c := newController(t, func(ctx context.Context, _ Key) (Result, error) {
+	c := newController(t, func(ctx context.Context, _ reconcile.Key) (reconcile.Result, error) {
 		r(ctx, children)
-		return Result{}, nil
-	}, Options{})
-	DependsOn(c, children)
+		return reconcile.Result{}, nil
+	}, reconcile.Options{})
+	reconcile.DependsOn(c, children)
 	c.Enqueue(parent)
-	return start(t, ManagerOptions{Controllers: []*Controller{c}, Elector: l})
+	return start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}, Elector: l})
 }
 
 // TestTheNextLeaderWaitsForWhatTheLastOneWrote has a standby whose server lags behind that of the leader when the
@@ -207,8 +208,8 @@ func TestTheLogTellsOfTheHandoverWhatAnOperatorNeeds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				api := newMapAPI()
 				children := newMaps(t, api)
-				c := newController(t, noting(&journal{}), Options{})
-				DependsOn(c, children)
+				c := newController(t, noting(&journal{}), reconcile.Options{})
+				reconcile.DependsOn(c, children)
 				l := &lease{free: make(chan struct{}, 1)}
 				var lines journal
 				ctx := klog.NewContext(t.Context(), funcr.New(func(_, line string) {
@@ -218,7 +219,7 @@ func TestTheLogTellsOfTheHandoverWhatAnOperatorNeeds(t *testing.T) {
 						}
 					}
 				}, funcr.Options{}))
-				stop := startIn(ctx, t, ManagerOptions{Controllers: []*Controller{c}, Elector: l})
+				stop := startIn(ctx, t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}, Elector: l})
 				synctest.Wait()
 				if test.heals > 0 {
 					api.Hold()
@@ -245,37 +246,6 @@ func TestAHandoverThatCannotBeReadIsNone(t *testing.T) {
 		replica(t, l, newMapAPI(), func(context.Context, *cachedMaps) { log.note("called") })
 		require.Equal(t, []string{"called"}, taken(&log))
 	})
-}
-
-// A Lease has no room for any number of namespaces. Of too many the next leader is told how far the furthest has got,
-// and waits for that in each.
-func TestAHandoverAboutTooManyNamespacesTellsThemNotApart(t *testing.T) {
-	for _, namespaces := range []int{500, 2000} { // and one of another resource
-		all := []debts.Legacy{{Host: "server", Resource: "configmaps", Namespace: "default", ResourceVersion: "7"}}
-		for i := range namespaces { // the last is not the latest
-			all = append(all, debts.Legacy{Host: "server", Resource: "pods", Namespace: fmt.Sprintf("team-%d", i),
-				ResourceVersion: fmt.Sprint(1000 + i*7%namespaces), Relist: i == 3})
-		}
-		text := (&Manager{}).handoverText(all)
-		require.LessOrEqual(t, len(text), maxHandoverBytes)
-		var left []debts.Legacy
-		require.NoError(t, json.Unmarshal([]byte(text), &left))
-		if namespaces == 500 {
-			require.Len(t, left, namespaces+1)
-			continue
-		}
-		require.ElementsMatch(t, []debts.Legacy{
-			{Host: "server", Resource: "pods", ResourceVersion: fmt.Sprint(1000 + namespaces - 1), Relist: true},
-			{Host: "server", Resource: "configmaps", ResourceVersion: "7"},
-		}, left)
-	}
-}
-
-// What no cache here is to show is passed on, in the format of the Lease. A handover is never empty.
-func TestAHandoverIsPassedOn(t *testing.T) {
-	inherited := []debts.Legacy{{Informer: "lively", ResourceVersion: "7"}}
-	require.Equal(t, `[{"informer":"lively","resourceVersion":"7"}]`, (&Manager{}).handoverText(inherited))
-	require.Equal(t, "[]", (&Manager{}).handoverText(nil))
 }
 
 // TestAHandoverSurvivesALeaderThatWritesNothing is a rolling update of three: the first leader writes, the second finds
@@ -338,9 +308,9 @@ func TestAHandoverSurvivesALeaderThatWritesNothing(t *testing.T) {
 // TestAnElectorWithoutAHandoverListsAnew: nobody says what the last leader wrote, whichever Elector it is.
 func TestAnElectorWithoutAHandoverListsAnew(t *testing.T) {
 	l := &lease{free: make(chan struct{}, 1)}
-	for name, elector := range map[string]Elector{
-		"one with Run alone":                        tenures{closed()},
-		"a wrapper that hides what the Elector has": struct{ Elector }{l},
+	for name, elector := range map[string]reconcile.Elector{
+		"one with Run alone":                        oneTenure{closed()},
+		"a wrapper that hides what the Elector has": struct{ reconcile.Elector }{l},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -356,10 +326,10 @@ func TestAnElectorWithoutAHandoverListsAnew(t *testing.T) {
 	}
 }
 
-// tenures is an Elector that leads once, and knows of no handover.
-type tenures struct{ comes chan struct{} }
+// oneTenure is an Elector that leads once, and knows of no handover.
+type oneTenure struct{ comes chan struct{} }
 
-func (e tenures) Run(ctx context.Context, lead func(context.Context) error) error {
+func (e oneTenure) Run(ctx context.Context, lead func(context.Context) error) error {
 	<-e.comes
 	return lead(ctx)
 }
@@ -407,12 +377,12 @@ func TestWhatWroteAndDeletedTellIsHandedOver(t *testing.T) {
 		does func(ctx context.Context, api *mapAPI, children *cachedMaps)
 	}{
 		"Wrote": {func(ctx context.Context, api *mapAPI, children *cachedMaps) {
-			require.NoError(t, Wrote(ctx, children, api.Create(configMap("child"))))
+			require.NoError(t, reconcile.Wrote(ctx, children, api.Create(configMap("child"))))
 		}},
 		"Deleted": {func(ctx context.Context, api *mapAPI, children *cachedMaps) {
 			child := api.Create(configMap("child"))
 			api.Delete("default", "child")
-			require.NoError(t, Deleted(ctx, children, child))
+			require.NoError(t, reconcile.Deleted(ctx, children, child))
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -461,13 +431,13 @@ func TestWhatWroteAndDeletedTellIsHandedOver(t *testing.T) {
 // At the end of its patience a new leader hands on what its caches have not seen, or do not have, and that alone.
 func TestOnlyWhatWasNotSeenIsHandedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newController(t, noting(&journal{}), Options{})
+		c := newController(t, noting(&journal{}), reconcile.Options{})
 		broken := newMapAPI()
 		for name, api := range map[string]*mapAPI{"well": newMapAPI(), "broken": broken} {
 			inf, err := informer.New[*corev1.ConfigMap](api, informer.Options[*corev1.ConfigMap]{Name: name,
 				DisableWatchList: true})
 			require.NoError(t, err)
-			DependsOn(c, inf)
+			reconcile.DependsOn(c, inf)
 		}
 		began := time.Now()
 		broken.BeforeList = func(metav1.ListOptions) error {
@@ -478,14 +448,16 @@ func TestOnlyWhatWasNotSeenIsHandedOn(t *testing.T) {
 		}
 		elsewhere := debts.Legacy{Host: "server", Resource: "pods", ResourceVersion: "7"}
 		l := &lease{free: make(chan struct{}, 1)}
-		stop := start(t, ManagerOptions{Controllers: []*Controller{c}, Elector: l})
+		m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}, Elector: l})
+		require.NoError(t, err)
+		stop := runIn(t.Context(), t, m)
 		synctest.Wait()
 		time.Sleep(time.Second)
-		l.text = encodeHandover([]debts.Legacy{{Informer: "well", Relist: true}, {Informer: "broken", Relist: true},
+		l.text = handoverOf(t, []debts.Legacy{{Informer: "well", Relist: true}, {Informer: "broken", Relist: true},
 			elsewhere})
 		l.free <- struct{}{}
 		time.Sleep(time.Minute)
-		require.Equal(t, status.StageWorking, c.manager.Inspect().Stage)
+		require.Equal(t, status.StageWorking, m.Inspect().Stage)
 		require.NoError(t, stop())
 		var left []debts.Legacy
 		require.NoError(t, json.Unmarshal([]byte(l.text), &left))
@@ -507,17 +479,17 @@ func TestAHandoverDoesNotWaitForAnEventOfWhatIsNotSelected(t *testing.T) {
 		var left time.Time
 		replica := func(r func(context.Context, typedcorev1.SecretInterface) error) (stop func() error) {
 			config := server.Link().Config()
-			config.Wrap(TrackWrites)
+			config.Wrap(reconcile.TrackWrites)
 			secrets := kubernetes.NewForConfigOrDie(config).CoreV1().Secrets("default")
 			some, err := informer.New[*corev1.Secret](secrets, informer.Options[*corev1.Secret]{
 				LabelSelector: labels.SelectorFromSet(labels.Set{"role": "x"})})
 			require.NoError(t, err)
-			c := newController(t, func(ctx context.Context, _ Key) (Result, error) {
-				return Result{}, r(ctx, secrets)
-			}, Options{})
-			DependsOn(c, some)
+			c := newController(t, func(ctx context.Context, _ reconcile.Key) (reconcile.Result, error) {
+				return reconcile.Result{}, r(ctx, secrets)
+			}, reconcile.Options{})
+			reconcile.DependsOn(c, some)
 			c.Enqueue(parent)
-			return start(t, ManagerOptions{Controllers: []*Controller{c}, Elector: l})
+			return start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}, Elector: l})
 		}
 		writes := make(chan struct{})
 		stop := replica(func(ctx context.Context, secrets typedcorev1.SecretInterface) error {
@@ -562,27 +534,27 @@ func TestAHandoverOfACacheOfNames(t *testing.T) {
 		replica := func(link *reconciletest.Link, r func(context.Context, typedcorev1.SecretInterface,
 			*informer.Referenced[*corev1.Secret]) error) (stop func() error) {
 			config := link.Config()
-			config.Wrap(TrackWrites)
+			config.Wrap(reconcile.TrackWrites)
 			client := kubernetes.NewForConfigOrDie(config).CoreV1()
 			sites, err := informer.New[*corev1.ConfigMap](client.ConfigMaps("default"),
 				informer.Options[*corev1.ConfigMap]{})
 			require.NoError(t, err)
 			secrets, err := informer.NewReferenced[*corev1.Secret](client.Secrets, informer.Options[*corev1.Secret]{})
 			require.NoError(t, err)
-			c := newController(t, func(ctx context.Context, key Key) (Result, error) {
+			c := newController(t, func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
 				if key.Name != "site" {
-					return Result{}, nil
+					return reconcile.Result{}, nil
 				}
-				return Result{}, r(ctx, client.Secrets("default"), secrets)
-			}, Options{})
-			For(c, sites)
-			References(c, sites, secrets, func(*corev1.ConfigMap) (keys []Key) {
+				return reconcile.Result{}, r(ctx, client.Secrets("default"), secrets)
+			}, reconcile.Options{})
+			reconcile.For(c, sites)
+			reconcile.References(c, sites, secrets, func(*corev1.ConfigMap) (keys []reconcile.Key) {
 				for _, name := range named {
-					keys = append(keys, Key{Namespace: "default", Name: name})
+					keys = append(keys, reconcile.Key{Namespace: "default", Name: name})
 				}
 				return keys
 			})
-			return start(t, ManagerOptions{Controllers: []*Controller{c}, Elector: l})
+			return start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}, Elector: l})
 		}
 		writes := make(chan struct{})
 		stop := replica(server.Link(), func(ctx context.Context, secrets typedcorev1.SecretInterface,
@@ -599,7 +571,7 @@ func TestAHandoverOfACacheOfNames(t *testing.T) {
 		behind := server.Link()
 		replica(behind, func(_ context.Context, _ typedcorev1.SecretInterface,
 			secrets *informer.Referenced[*corev1.Secret]) error {
-			s, exists, err := secrets.Get(Key{Namespace: "default", Name: "tls"})
+			s, exists, err := secrets.Get(reconcile.Key{Namespace: "default", Name: "tls"})
 			log.note("%v %v %v after %s", s != nil, exists, err, time.Since(left))
 			return nil
 		})
@@ -626,13 +598,13 @@ func TestWhatIsWrittenWhileLeadingIsHandedOver(t *testing.T) {
 		writes, made := make(chan struct{}), make(chan struct{})
 		replica := func(link *reconciletest.Link) (stop func() error) {
 			config := link.Config()
-			config.Wrap(TrackWrites)
+			config.Wrap(reconcile.TrackWrites)
 			secrets := kubernetes.NewForConfigOrDie(config).CoreV1().Secrets("default")
 			inf, err := informer.New[*corev1.Secret](secrets, informer.Options[*corev1.Secret]{})
 			require.NoError(t, err)
-			c := newController(t, noting(&journal{}), Options{})
-			For(c, inf)
-			return start(t, ManagerOptions{Controllers: []*Controller{c}, Elector: l,
+			c := newController(t, noting(&journal{}), reconcile.Options{})
+			reconcile.For(c, inf)
+			return start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}, Elector: l,
 				WhileLeading: map[string]func(context.Context) error{"maker": func(ctx context.Context) error {
 					<-writes
 					defer func() { made <- struct{}{} }()
@@ -667,7 +639,7 @@ func TestWhatWasInheritedIsForgotten(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := &lease{free: make(chan struct{}, 1)}
 			l.free <- struct{}{}
-			l.text = encodeHandover([]debts.Legacy{{Host: "server", Resource: "secrets", Namespace: "a",
+			l.text = handoverOf(t, []debts.Legacy{{Host: "server", Resource: "secrets", Namespace: "a",
 				ResourceVersion: "7"}})
 			stop := replica(t, l, newMapAPI(), func(context.Context, *cachedMaps) {})
 			time.Sleep(lasts)
@@ -681,4 +653,11 @@ func closed() chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
+}
+
+// handoverOf is the text of a handover.
+func handoverOf(t *testing.T, left []debts.Legacy) string {
+	text, err := json.Marshal(left)
+	require.NoError(t, err)
+	return string(text)
 }

@@ -15,13 +15,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/internal/fakeapi"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // TestHealthHasNoTextOfAnError: whoever can connect may read it, and the server's errors name users and objects.
 func TestHealthHasNoTextOfAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api := newMapAPI()
+		api := fakeapi.New[*corev1.ConfigMap](func() *corev1.ConfigMapList { return &corev1.ConfigMapList{} })
 		api.BeforeList = func(metav1.ListOptions) error {
 			return apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "", errors.New("canary"))
 		}
@@ -49,9 +50,22 @@ func TestHealthHasNoTextOfAnError(t *testing.T) {
 
 // ailing is an Elector that can neither lead nor live.
 type ailing struct {
-	scripted
-	err error
+	Elector // nil, for nobody runs it
+	err     error
 }
 
 func (a *ailing) Check(req *http.Request) error { _ = req.URL.Path; return a.err }
 func (a *ailing) Ready() error                  { return a.err }
+
+func TestAManagerIsNotReadyWhileItsElectorIsNot(t *testing.T) {
+	elector := &ailing{err: errors.New("not allowed to get the lease")}
+	m, err := NewManager(ManagerOptions{Elector: elector,
+		Beside: map[string]func(context.Context) error{"a": func(context.Context) error { return nil }}})
+	require.NoError(t, err)
+	require.Equal(t, []string{"not started"}, m.notReady())
+	m.ready.Store(nil)
+	require.Equal(t, []string{"this process could not lead because of an error of type *errors.errorString (see the " +
+		"log)"}, m.notReady())
+	elector.err = nil
+	require.Empty(t, m.notReady())
+}

@@ -1,4 +1,4 @@
-package reconcile
+package reconcile_test
 
 import (
 	"context"
@@ -15,13 +15,14 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/fakeapi"
+	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
 )
 
-// stage is what the Reconciler of one parent has to work with: ConfigMaps, and ReplicaSets, whose fields are numbers.
-// Nobody else is at work, and each change names the parent.
-type stage struct {
-	*Controller
+// workshop is what the Reconciler of one parent has to work with: ConfigMaps, and ReplicaSets, whose fields are
+// numbers. Nobody else is at work, and each change names the parent.
+type workshop struct {
+	*reconcile.Controller
 	maps     *mapAPI
 	sets     *fakeapi.Resource[*appsv1.ReplicaSet, *appsv1.ReplicaSetList]
 	mapCache *informer.SharedIndexInformer[*corev1.ConfigMap]
@@ -30,12 +31,15 @@ type stage struct {
 }
 
 // runs is how many there have been.
-func (s *stage) runs() int { return int(s.count.Load()) }
+func (s *workshop) runs() int { return int(s.count.Load()) }
 
-// newStage sets it up with a number of maps, and two ReplicaSets that ask for 0 and 60 pods.
-func newStage(t *testing.T, maps int, opts Options, turn func(ctx context.Context, s *stage) (Result, error)) *stage {
+// job is a run in the workshop.
+type job func(context.Context, *workshop) (reconcile.Result, error)
+
+// newWorkshop sets it up with a number of maps, and two ReplicaSets that ask for 0 and 60 pods.
+func newWorkshop(t *testing.T, maps int, opts reconcile.Options, run job) *workshop {
 	t.Helper()
-	s := &stage{maps: newMapAPI(), sets: fakeapi.New[*appsv1.ReplicaSet](
+	s := &workshop{maps: newMapAPI(), sets: fakeapi.New[*appsv1.ReplicaSet](
 		func() *appsv1.ReplicaSetList { return &appsv1.ReplicaSetList{} })}
 	for i := range maps {
 		s.maps.Create(configMap(fmt.Sprint("map-", i)))
@@ -49,19 +53,21 @@ func newStage(t *testing.T, maps int, opts Options, turn func(ctx context.Contex
 	s.setCache, err = informer.New[*appsv1.ReplicaSet](s.sets,
 		informer.Options[*appsv1.ReplicaSet]{Name: "replicasets"})
 	require.NoError(t, err)
-	s.Controller = newController(t, slowly(t, func(ctx context.Context, _ Key) (Result, error) {
+	s.Controller = newController(t, slowly(t, func(ctx context.Context, _ reconcile.Key) (reconcile.Result, error) {
 		s.count.Add(1)
-		return turn(ctx, s)
+		return run(ctx, s)
 	}), opts)
-	Watches(s.Controller, s.mapCache, func(*corev1.ConfigMap) []Key { return []Key{parent} })
-	Watches(s.Controller, s.setCache, func(*appsv1.ReplicaSet) []Key { return []Key{parent} })
-	start(t, ManagerOptions{Controllers: []*Controller{s.Controller}})
+	reconcile.Watches(s.Controller, s.mapCache,
+		func(*corev1.ConfigMap) []reconcile.Key { return []reconcile.Key{parent} })
+	reconcile.Watches(s.Controller, s.setCache,
+		func(*appsv1.ReplicaSet) []reconcile.Key { return []reconcile.Key{parent} })
+	start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{s.Controller}})
 	return s
 }
 
-func (s *stage) create(ctx context.Context, n int) error {
+func (s *workshop) create(ctx context.Context, n int) error {
 	for range n {
-		if err := Wrote(ctx, s.mapCache, s.maps.Create(
+		if err := reconcile.Wrote(ctx, s.mapCache, s.maps.Create(
 			configMap(fmt.Sprint("made-", len(s.maps.Objects()))))); err != nil {
 			return err
 		}
@@ -69,21 +75,21 @@ func (s *stage) create(ctx context.Context, n int) error {
 	return nil
 }
 
-func (s *stage) scale(ctx context.Context, name string, by int32) error {
-	return Wrote(ctx, s.setCache, s.sets.Update("default", name,
+func (s *workshop) scale(ctx context.Context, name string, by int32) error {
+	return reconcile.Wrote(ctx, s.setCache, s.sets.Update("default", name,
 		func(set *appsv1.ReplicaSet) { *set.Spec.Replicas += by }))
 }
 
 // say changes a text of the first ReplicaSet, as a condition's message would.
-func (s *stage) say(ctx context.Context, format string, args ...any) error {
-	return Wrote(ctx, s.setCache, s.sets.Update("default", "new", func(set *appsv1.ReplicaSet) {
+func (s *workshop) say(ctx context.Context, format string, args ...any) error {
+	return reconcile.Wrote(ctx, s.setCache, s.sets.Update("default", "new", func(set *appsv1.ReplicaSet) {
 		set.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: "Progressing",
 			Message: fmt.Sprintf(format, args...)}}
 	}))
 }
 
-func (s *stage) replicas(name string) int32 {
-	set, _ := s.setCache.Get(Key{Namespace: "default", Name: name})
+func (s *workshop) replicas(name string) int32 {
+	set, _ := s.setCache.Get(reconcile.Key{Namespace: "default", Name: name})
 	return *set.Spec.Replicas
 }
 
@@ -92,102 +98,105 @@ func (s *stage) replicas(name string) int32 {
 func TestProgressIsNoCircle(t *testing.T) {
 	for name, test := range map[string]struct {
 		maps int // there are at first
-		turn func(ctx context.Context, s *stage) (Result, error)
+		turn job
 		runs int // at least
 	}{
-		"60 objects, made one a run": {turn: func(ctx context.Context, s *stage) (Result, error) {
+		"60 objects, made one a run": {turn: func(ctx context.Context, s *workshop) (reconcile.Result, error) {
 			if s.mapCache.Len() < 60 {
-				return Result{}, s.create(ctx, 1)
+				return reconcile.Result{}, s.create(ctx, 1)
 			}
-			return Result{}, nil
+			return reconcile.Result{}, nil
 		}, runs: 60},
-		"60 objects, one a run, and a status": {turn: func(ctx context.Context, s *stage) (Result, error) {
+		"60 objects, one a run, and a status": {turn: func(ctx context.Context, s *workshop) (reconcile.Result, error) {
 			if n := s.mapCache.Len(); n < 60 {
 				if err := s.create(ctx, 1); err != nil {
-					return Result{}, err
+					return reconcile.Result{}, err
 				}
-				return Result{}, s.say(ctx, "%d of 60", n+1)
+				return reconcile.Result{}, s.say(ctx, "%d of 60", n+1)
 			}
-			return Result{}, nil
+			return reconcile.Result{}, nil
 		}, runs: 60},
-		"60 objects and a status in turns": {turn: func(ctx context.Context, s *stage) (Result, error) {
-			set, _ := s.setCache.Get(Key{Namespace: "default", Name: "new"})
+		"60 objects and a status in turns": {turn: func(ctx context.Context, s *workshop) (reconcile.Result, error) {
+			set, _ := s.setCache.Get(reconcile.Key{Namespace: "default", Name: "new"})
 			n := s.mapCache.Len()
 			switch said := fmt.Sprintf("%d of 60", n); {
 			case len(set.Status.Conditions) == 0 || set.Status.Conditions[0].Message != said:
-				return Result{}, s.say(ctx, "%s", said)
+				return reconcile.Result{}, s.say(ctx, "%s", said)
 			case n < 60:
-				return Result{}, s.create(ctx, 1)
+				return reconcile.Result{}, s.create(ctx, 1)
 			}
-			return Result{}, nil
+			return reconcile.Result{}, nil
 		}, runs: 120},
-		"800 objects in batches of 20": {turn: func(ctx context.Context, s *stage) (Result, error) {
+		"800 objects in batches of 20": {turn: func(ctx context.Context, s *workshop) (reconcile.Result, error) {
 			if s.mapCache.Len() < 800 {
-				return Result{}, s.create(ctx, 20)
+				return reconcile.Result{}, s.create(ctx, 20)
 			}
-			return Result{}, nil
+			return reconcile.Result{}, nil
 		}, runs: 40},
-		"20,000 objects in bursts of 500": {turn: func(ctx context.Context, s *stage) (Result, error) {
+		"20,000 objects in bursts of 500": {turn: func(ctx context.Context, s *workshop) (reconcile.Result, error) {
 			if n := s.mapCache.Len(); n < 20_000 {
 				for i := range 500 {
-					if err := Wrote(ctx, s.mapCache, s.maps.Create(configMap(fmt.Sprint("made-", n+i)))); err != nil {
-						return Result{}, err
+					if err := reconcile.Wrote(ctx, s.mapCache, s.maps.Create(configMap(fmt.Sprint("made-",
+						n+i)))); err != nil {
+						return reconcile.Result{}, err
 					}
 				}
 			}
-			return Result{}, nil
+			return reconcile.Result{}, nil
 		}, runs: 40},
-		"60 objects, deleted one a run": {maps: 60, turn: func(ctx context.Context, s *stage) (Result, error) {
+		"60 objects, deleted one a run": {maps: 60, turn: func(ctx context.Context, s *workshop) (reconcile.Result,
+			error) {
 			for o := range s.mapCache.All() {
 				s.maps.Delete(o.Namespace, o.Name)
-				return Result{}, Deleted(ctx, s.mapCache, o)
+				return reconcile.Result{}, reconcile.Deleted(ctx, s.mapCache, o)
 			}
-			return Result{}, nil
+			return reconcile.Result{}, nil
 		}, runs: 60},
-		"60 objects, labelled and then deleted": {maps: 60, turn: func(ctx context.Context, s *stage) (Result, error) {
+		"60 objects, labelled and then deleted": {maps: 60, turn: func(ctx context.Context,
+			s *workshop) (reconcile.Result, error) {
 			for o := range s.mapCache.All() {
 				if o.Labels == nil {
-					return Result{}, Wrote(ctx, s.mapCache,
+					return reconcile.Result{}, reconcile.Wrote(ctx, s.mapCache,
 						s.maps.Update(o.Namespace, o.Name, func(m *corev1.ConfigMap) {
 							m.Labels = map[string]string{"going": "soon"}
 						}))
 				}
 				s.maps.Delete(o.Namespace, o.Name)
-				return Result{}, Deleted(ctx, s.mapCache, o)
+				return reconcile.Result{}, reconcile.Deleted(ctx, s.mapCache, o)
 			}
-			return Result{}, nil
+			return reconcile.Result{}, nil
 		}, runs: 120},
-		"a rollout in 60 steps": {turn: func(ctx context.Context, s *stage) (Result, error) {
+		"a rollout in 60 steps": {turn: func(ctx context.Context, s *workshop) (reconcile.Result, error) {
 			if s.replicas("old") > 0 {
 				if err := s.scale(ctx, "new", 1); err != nil {
-					return Result{}, err
+					return reconcile.Result{}, err
 				}
-				return Result{}, s.scale(ctx, "old", -1)
+				return reconcile.Result{}, s.scale(ctx, "old", -1)
 			}
-			return Result{}, nil
+			return reconcile.Result{}, nil
 		}, runs: 60},
-		"a rollout in turns, and a status": {turn: func(ctx context.Context, s *stage) (Result, error) {
+		"a rollout in turns, and a status": {turn: func(ctx context.Context, s *workshop) (reconcile.Result, error) {
 			switch up, down := s.replicas("new"), s.replicas("old"); {
 			case up+down <= 60 && up < 60:
 				if err := s.say(ctx, "%d of 60", up); err != nil {
-					return Result{}, err
+					return reconcile.Result{}, err
 				}
-				return Result{}, s.scale(ctx, "new", 1)
+				return reconcile.Result{}, s.scale(ctx, "new", 1)
 			case down > 0:
-				return Result{}, s.scale(ctx, "old", -1)
+				return reconcile.Result{}, s.scale(ctx, "old", -1)
 			}
-			return Result{}, nil
+			return reconcile.Result{}, nil
 		}, runs: 120},
-		"1,000 steps up": {turn: func(ctx context.Context, s *stage) (Result, error) {
+		"1,000 steps up": {turn: func(ctx context.Context, s *workshop) (reconcile.Result, error) {
 			if s.replicas("new") < 1000 {
-				return Result{}, s.scale(ctx, "new", 1)
+				return reconcile.Result{}, s.scale(ctx, "new", 1)
 			}
-			return Result{}, nil
+			return reconcile.Result{}, nil
 		}, runs: 1000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newStage(t, test.maps, Options{}, test.turn)
+				s := newWorkshop(t, test.maps, reconcile.Options{}, test.turn)
 				s.Enqueue(parent)
 				synctest.Wait()
 				require.Zero(t, s.Stats().HotLoops)
@@ -196,7 +205,7 @@ func TestProgressIsNoCircle(t *testing.T) {
 				time.Sleep(24 * time.Hour)
 				synctest.Wait()
 				require.Equal(t, runs, s.runs(), "it was at its end")
-				require.Zero(t, s.keys.Busy())
+				require.Zero(t, s.Busy())
 			})
 		})
 	}
@@ -206,8 +215,9 @@ func TestProgressIsNoCircle(t *testing.T) {
 func TestAnApplyThatChangesNothingIsNoWrite(t *testing.T) {
 	for _, after := range []time.Duration{900 * time.Millisecond, keys.HotFloor / 10} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newStage(t, 1, Options{}, func(ctx context.Context, s *stage) (Result, error) {
-				return Result{RequeueAfter: after}, Wrote(ctx, s.mapCache, s.maps.Objects()[0])
+			s := newWorkshop(t, 1, reconcile.Options{}, func(ctx context.Context, s *workshop) (reconcile.Result,
+				error) {
+				return reconcile.Result{RequeueAfter: after}, reconcile.Wrote(ctx, s.mapCache, s.maps.Objects()[0])
 			})
 			synctest.Wait()
 			before := s.runs()
@@ -218,8 +228,9 @@ func TestAnApplyThatChangesNothingIsNoWrite(t *testing.T) {
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, 1, Options{}, func(ctx context.Context, s *stage) (Result, error) {
-			return Result{RequeueAfter: time.Millisecond}, Wrote(ctx, s.mapCache, s.maps.Objects()[0])
+		s := newWorkshop(t, 1, reconcile.Options{}, func(ctx context.Context, s *workshop) (reconcile.Result, error) {
+			return reconcile.Result{RequeueAfter: time.Millisecond}, reconcile.Wrote(ctx, s.mapCache,
+				s.maps.Objects()[0])
 		})
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
@@ -232,7 +243,7 @@ func TestAnApplyThatChangesNothingIsNoWrite(t *testing.T) {
 type duel struct {
 	api    *mapAPI
 	names  [2]string
-	cs     [2]*Controller
+	cs     [2]*reconcile.Controller
 	counts [2]atomic.Int64
 	given  atomic.Bool // up by the second
 }
@@ -246,19 +257,21 @@ func newDuel(t *testing.T) *duel {
 	d.api.Create(configMap("a"))
 	for i, name := range d.names {
 		inf := newMaps(t, d.api)
-		c, err := NewController(name, slowly(t, func(ctx context.Context, key Key) (Result, error) {
+		c, err := reconcile.NewController(name, slowly(t, func(ctx context.Context,
+			key reconcile.Key) (reconcile.Result, error) {
 			d.counts[i].Add(1)
 			if m, _ := inf.Get(key); m.Data["pet"] == name || i == 1 && d.given.Load() {
-				return Result{}, nil
+				return reconcile.Result{}, nil
 			}
-			return Result{}, Wrote(ctx, inf, d.api.Update("default", "a", func(m *corev1.ConfigMap) {
-				m.Data = map[string]string{"pet": name, "other": m.Data["other"]}
-			}))
-		}), Options{})
+			return reconcile.Result{}, reconcile.Wrote(ctx, inf, d.api.Update("default", "a",
+				func(m *corev1.ConfigMap) {
+					m.Data = map[string]string{"pet": name, "other": m.Data["other"]}
+				}))
+		}), reconcile.Options{})
 		require.NoError(t, err)
-		For(c, inf)
+		reconcile.For(c, inf)
 		d.cs[i] = c
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 	}
 	return d
 }
@@ -305,13 +318,14 @@ func TestTwoWritersThatUndoEachOtherAreSlowedDown(t *testing.T) {
 // TestAUserWhoGoesBackAndForthIsNoRival: what the controller writes recurs, but nobody undoes it.
 func TestAUserWhoGoesBackAndForthIsNoRival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCircler(t, func(ctx context.Context, c *circler, _ int) (Result, error) {
-			if m, _ := c.maps.Get(Key{Namespace: "default", Name: "a"}); m.Data["is"] != m.Labels["want"] {
-				return Result{}, Wrote(ctx, c.maps, c.api.Update("default", "a", func(m *corev1.ConfigMap) {
-					m.Data = map[string]string{"is": m.Labels["want"]}
-				}))
+		c := newCircler(t, func(ctx context.Context, c *circler, _ int) (reconcile.Result, error) {
+			if m, _ := c.maps.Get(reconcile.Key{Namespace: "default", Name: "a"}); m.Data["is"] != m.Labels["want"] {
+				return reconcile.Result{}, reconcile.Wrote(ctx, c.maps,
+					c.api.Update("default", "a", func(m *corev1.ConfigMap) {
+						m.Data = map[string]string{"is": m.Labels["want"]}
+					}))
 			}
-			return Result{}, nil
+			return reconcile.Result{}, nil
 		})
 		for i := range 10 * keys.HotAfter {
 			c.api.Update("default", "a", func(m *corev1.ConfigMap) {
@@ -343,48 +357,52 @@ func TestSomebodyWhoUndoesAWriteNowAndThenIsNoRival(t *testing.T) {
 // TestCirclesOfManyKindsAreFound has Reconcilers that never come to an end.
 func TestCirclesOfManyKindsAreFound(t *testing.T) {
 	for name, test := range map[string]struct {
-		turn func(ctx context.Context, s *stage) (Result, error)
+		turn job
 		runs int // at most, until it is found
 	}{
-		"a value goes back and forth": {turn: func(ctx context.Context, s *stage) (Result, error) {
-			return Result{}, s.scale(ctx, "new", int32(1-2*(s.runs()%2)))
+		"a value goes back and forth": {turn: func(ctx context.Context, s *workshop) (reconcile.Result, error) {
+			return reconcile.Result{}, s.scale(ctx, "new", int32(1-2*(s.runs()%2)))
 		}, runs: keys.HotAfter + 5},
-		"a number that rises without end": {turn: func(ctx context.Context, s *stage) (Result, error) {
-			return Result{}, s.scale(ctx, "new", 1)
+		"a number that rises without end": {turn: func(ctx context.Context, s *workshop) (reconcile.Result, error) {
+			return reconcile.Result{}, s.scale(ctx, "new", 1)
 		}, runs: keys.MaxRises + 2*keys.HotAfter},
-		"a number that falls below zero": {turn: func(ctx context.Context, s *stage) (Result, error) {
-			return Result{}, s.scale(ctx, "old", -1)
+		"a number that falls below zero": {turn: func(ctx context.Context, s *workshop) (reconcile.Result, error) {
+			return reconcile.Result{}, s.scale(ctx, "old", -1)
 		}, runs: 60 + 2*keys.HotAfter},
-		"a write that changes nothing but the version": {turn: func(ctx context.Context, s *stage) (Result, error) {
-			return Result{}, s.scale(ctx, "new", 0)
+		"a write that changes nothing but the version": {turn: func(ctx context.Context, s *workshop) (reconcile.Result,
+			error) {
+			return reconcile.Result{}, s.scale(ctx, "new", 0)
 		}, runs: keys.HotAfter + 5},
-		"a hundred objects in each run": {turn: func(ctx context.Context, s *stage) (Result, error) {
+		"a hundred objects in each run": {turn: func(ctx context.Context, s *workshop) (reconcile.Result, error) {
 			for _, o := range s.maps.Objects() {
-				if err := Wrote(ctx, s.mapCache, s.maps.Update(o.Namespace, o.Name, func(m *corev1.ConfigMap) {
-					m.Data = map[string]string{"run": fmt.Sprint(s.runs())}
-				})); err != nil {
-					return Result{}, err
+				if err := reconcile.Wrote(ctx, s.mapCache, s.maps.Update(o.Namespace, o.Name,
+					func(m *corev1.ConfigMap) {
+						m.Data = map[string]string{"run": fmt.Sprint(s.runs())}
+					})); err != nil {
+					return reconcile.Result{}, err
 				}
 			}
-			return Result{}, nil
+			return reconcile.Result{}, nil
 		}, runs: keys.HotAfter + 10},
-		"an object, made in one run and deleted in the next": {turn: func(ctx context.Context, s *stage) (Result,
+		"an object, made in one run and deleted in the next": {turn: func(ctx context.Context,
+			s *workshop) (reconcile.Result,
 			error) {
-			if o, ok := s.mapCache.Get(Key{Namespace: "default", Name: "child"}); ok {
+			if o, ok := s.mapCache.Get(reconcile.Key{Namespace: "default", Name: "child"}); ok {
 				s.maps.Delete(o.Namespace, o.Name)
-				return Result{}, Deleted(ctx, s.mapCache, o)
+				return reconcile.Result{}, reconcile.Deleted(ctx, s.mapCache, o)
 			}
-			return Result{}, Wrote(ctx, s.mapCache, s.maps.Create(configMap("child")))
+			return reconcile.Result{}, reconcile.Wrote(ctx, s.mapCache, s.maps.Create(configMap("child")))
 		}, runs: 2*keys.HotAfter + 5},
-		"a field with ever new names": {turn: func(ctx context.Context, s *stage) (Result, error) {
-			return Result{}, Wrote(ctx, s.setCache, s.sets.Update("default", "new", func(set *appsv1.ReplicaSet) {
-				set.Annotations = map[string]string{fmt.Sprint("at-", s.runs()): "x"}
-			}))
+		"a field with ever new names": {turn: func(ctx context.Context, s *workshop) (reconcile.Result, error) {
+			return reconcile.Result{}, reconcile.Wrote(ctx, s.setCache,
+				s.sets.Update("default", "new", func(set *appsv1.ReplicaSet) {
+					set.Annotations = map[string]string{fmt.Sprint("at-", s.runs()): "x"}
+				}))
 		}, runs: 100},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newStage(t, 100, Options{}, test.turn)
+				s := newWorkshop(t, 100, reconcile.Options{}, test.turn)
 				s.Enqueue(parent)
 				synctest.Wait()
 				require.LessOrEqual(t, s.runs(), test.runs)
@@ -399,11 +417,12 @@ func TestCirclesOfManyKindsAreFound(t *testing.T) {
 
 func TestCirclesMayBeAllowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, 0, Options{AllowHotLoops: true}, func(ctx context.Context, s *stage) (Result, error) {
+		s := newWorkshop(t, 0, reconcile.Options{AllowHotLoops: true}, func(ctx context.Context,
+			s *workshop) (reconcile.Result, error) {
 			if s.runs() < 5000 {
-				return Result{RequeueAfter: time.Microsecond}, s.scale(ctx, "new", int32(1-2*(s.runs()%2)))
+				return reconcile.Result{RequeueAfter: time.Microsecond}, s.scale(ctx, "new", int32(1-2*(s.runs()%2)))
 			}
-			return Result{}, nil
+			return reconcile.Result{}, nil
 		})
 		s.Enqueue(parent)
 		began := time.Now()

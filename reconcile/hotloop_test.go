@@ -1,4 +1,4 @@
-package reconcile
+package reconcile_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
 )
 
@@ -23,31 +24,31 @@ import (
 type circler struct {
 	api        *mapAPI
 	maps       *informer.SharedIndexInformer[*corev1.ConfigMap]
-	controller *Controller
+	controller *reconcile.Controller
 	runs       atomic.Int32
 	log        journal
 }
 
 // newCircler calls turn with the number of the run.
-func newCircler(t *testing.T, turn func(ctx context.Context, c *circler, n int) (Result, error)) *circler {
+func newCircler(t *testing.T, turn func(ctx context.Context, c *circler, n int) (reconcile.Result, error)) *circler {
 	c := &circler{api: newMapAPI()}
 	c.api.Create(configMap("a"))
 	c.maps = newMaps(t, c.api)
-	c.controller = newController(t, slowly(t, func(ctx context.Context, key Key) (Result, error) {
+	c.controller = newController(t, slowly(t, func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
 		return turn(ctx, c, int(c.runs.Add(1)))
-	}), Options{})
-	For(c.controller, c.maps)
+	}), reconcile.Options{})
+	reconcile.For(c.controller, c.maps)
 	ctx := klog.NewContext(t.Context(), funcr.New(func(_, args string) { c.log.note("%s", args) }, funcr.Options{}))
-	startIn(ctx, t, ManagerOptions{Controllers: []*Controller{c.controller}})
+	startIn(ctx, t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c.controller}})
 	return c
 }
 
 // slowly fails the test when nothing slows a Reconciler down. Then time would not go on, since it stands still as long
 // as somebody is at work; so the Reconciler is stopped.
-func slowly(t *testing.T, r Func) Func {
+func slowly(t *testing.T, r reconcile.Func) reconcile.Func {
 	const tooOften = 10_000
 	var runs atomic.Int32
-	return func(ctx context.Context, key Key) (Result, error) {
+	return func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
 		switch n := runs.Add(1); {
 		case n < tooOften:
 			return r(ctx, key)
@@ -55,25 +56,25 @@ func slowly(t *testing.T, r Func) Func {
 			t.Errorf("%d runs, and nothing slows them down", n)
 		}
 		<-ctx.Done()
-		return Result{}, ctx.Err()
+		return reconcile.Result{}, ctx.Err()
 	}
 }
 
 // write changes the object, as a status would be that holds the time of the day.
 func (c *circler) write(ctx context.Context, n int) error {
-	return Wrote(ctx, c.maps, c.api.Update("default", "a",
+	return reconcile.Wrote(ctx, c.maps, c.api.Update("default", "a",
 		func(m *corev1.ConfigMap) { m.Data = map[string]string{"n": fmt.Sprint(n)} }))
 }
 
 func TestAKeyThatWritesInCirclesIsSlowedDown(t *testing.T) {
 	for name, result := range map[string]struct {
-		result Result
+		result reconcile.Result
 		err    error
 	}{"and succeeds": {}, "and fails": {err: errors.New("no")},
-		"and asks for more": {result: Result{RequeueAfter: time.Millisecond}}} {
+		"and asks for more": {result: reconcile.Result{RequeueAfter: time.Millisecond}}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := newCircler(t, func(ctx context.Context, c *circler, n int) (Result, error) {
+				c := newCircler(t, func(ctx context.Context, c *circler, n int) (reconcile.Result, error) {
 					require.NoError(t, c.write(ctx, n))
 					return result.result, result.err
 				})
@@ -100,11 +101,11 @@ func TestAKeyThatWritesInCirclesIsSlowedDown(t *testing.T) {
 
 func TestAKeyThatComesToRestIsNotSlowedDownAnyMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCircler(t, func(ctx context.Context, c *circler, n int) (Result, error) {
+		c := newCircler(t, func(ctx context.Context, c *circler, n int) (reconcile.Result, error) {
 			if n <= keys.HotAfter+5 {
 				require.NoError(t, c.write(ctx, n))
 			}
-			return Result{}, nil
+			return reconcile.Result{}, nil
 		})
 		time.Sleep(time.Hour)
 		synctest.Wait()
@@ -112,14 +113,14 @@ func TestAKeyThatComesToRestIsNotSlowedDownAnyMore(t *testing.T) {
 		s := c.controller.Stats()
 		require.Equal(t, 0, s.HotKeys)
 		require.Equal(t, 1, s.HotLoops)
-		require.Zero(t, c.controller.keys.Busy())
+		require.Zero(t, c.controller.Busy())
 	})
 }
 
 func TestRequeueAfterHasAFloorForWhoComesBackAgainAndAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCircler(t, func(context.Context, *circler, int) (Result, error) {
-			return Result{RequeueAfter: time.Millisecond}, nil
+		c := newCircler(t, func(context.Context, *circler, int) (reconcile.Result, error) {
+			return reconcile.Result{RequeueAfter: time.Millisecond}, nil
 		})
 		time.Sleep(time.Second / 2)
 		synctest.Wait()
@@ -138,14 +139,14 @@ func TestACircleIsNamedWithWhatChangesInIt(t *testing.T) {
 		"the event is faster than the answer": time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := newCircler(t, func(ctx context.Context, c *circler, n int) (Result, error) {
+				c := newCircler(t, func(ctx context.Context, c *circler, n int) (reconcile.Result, error) {
 					updated := c.api.Update("default", "a", func(m *corev1.ConfigMap) {
 						m.Data = map[string]string{"n": fmt.Sprint(n)}
 						m.Labels = map[string]string{"fixed": "label"}
 						m.Finalizers = []string{fmt.Sprint("the/", n)}
 					})
 					time.Sleep(lag)
-					return Result{}, Wrote(ctx, c.maps, updated)
+					return reconcile.Result{}, reconcile.Wrote(ctx, c.maps, updated)
 				})
 				time.Sleep(time.Hour)
 				synctest.Wait()
@@ -167,14 +168,14 @@ func TestACircleIsNamedWithWhatChangesInIt(t *testing.T) {
 // TestWhatOthersDoIsNoCircle has a busy object: every write is the answer to somebody else's.
 func TestWhatOthersDoIsNoCircle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCircler(t, func(ctx context.Context, c *circler, n int) (Result, error) {
-			if m, _ := c.maps.Get(Key{Namespace: "default", Name: "a"}); m.Data["n"] != m.Labels["want"] {
-				return Result{}, Wrote(ctx, c.maps,
+		c := newCircler(t, func(ctx context.Context, c *circler, n int) (reconcile.Result, error) {
+			if m, _ := c.maps.Get(reconcile.Key{Namespace: "default", Name: "a"}); m.Data["n"] != m.Labels["want"] {
+				return reconcile.Result{}, reconcile.Wrote(ctx, c.maps,
 					c.api.Update("default", "a", func(m *corev1.ConfigMap) {
 						m.Data = map[string]string{"n": m.Labels["want"]}
 					}))
 			}
-			return Result{}, nil
+			return reconcile.Result{}, nil
 		})
 		for i := range 10 * keys.HotAfter {
 			c.api.Update("default", "a", func(m *corev1.ConfigMap) {
@@ -185,7 +186,7 @@ func TestWhatOthersDoIsNoCircle(t *testing.T) {
 		}
 		require.GreaterOrEqual(t, c.runs.Load(), int32(20*keys.HotAfter))
 		require.Zero(t, c.controller.Stats().HotLoops)
-		require.Zero(t, c.controller.keys.Busy())
+		require.Zero(t, c.controller.Busy())
 	})
 }
 
@@ -193,11 +194,11 @@ func TestWhatOthersDoIsNoCircle(t *testing.T) {
 // made it.
 func TestAnEventThatIsFasterThanTheAnswerIsStillTheKeysOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCircler(t, func(ctx context.Context, c *circler, n int) (Result, error) {
+		c := newCircler(t, func(ctx context.Context, c *circler, n int) (reconcile.Result, error) {
 			updated := c.api.Update("default", "a",
 				func(m *corev1.ConfigMap) { m.Data = map[string]string{"n": fmt.Sprint(n)} })
 			time.Sleep(time.Millisecond)
-			return Result{}, Wrote(ctx, c.maps, updated)
+			return reconcile.Result{}, reconcile.Wrote(ctx, c.maps, updated)
 		})
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -211,17 +212,17 @@ func TestDeletingInCirclesIsFoundToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		children := newMapAPI()
 		inf := newMaps(t, children)
-		c := newController(t, slowly(t, func(ctx context.Context, key Key) (Result, error) {
+		c := newController(t, slowly(t, func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
 			for _, o := range children.Objects() {
 				children.Delete(o.Namespace, o.Name)
-				if err := Deleted(ctx, inf, o); err != nil {
-					return Result{}, err
+				if err := reconcile.Deleted(ctx, inf, o); err != nil {
+					return reconcile.Result{}, err
 				}
 			}
-			return Result{}, Wrote(ctx, inf, children.Create(configMap("child")))
-		}), Options{})
-		Watches(c, inf, func(*corev1.ConfigMap) []Key { return []Key{parent} })
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
+			return reconcile.Result{}, reconcile.Wrote(ctx, inf, children.Create(configMap("child")))
+		}), reconcile.Options{})
+		reconcile.Watches(c, inf, func(*corev1.ConfigMap) []reconcile.Key { return []reconcile.Key{parent} })
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		c.Enqueue(parent)
 		time.Sleep(time.Minute)
 		synctest.Wait()

@@ -1,4 +1,4 @@
-package reconcile
+package reconcile_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 )
@@ -22,15 +23,15 @@ func TestARecordOfEachRun(t *testing.T) {
 		api := newMapAPI()
 		api.Create(configMap("parent"))
 		failures := 3
-		c := newController(t, func(context.Context, Key) (Result, error) {
+		c := newController(t, func(context.Context, reconcile.Key) (reconcile.Result, error) {
 			time.Sleep(time.Millisecond)
 			if failures--; failures >= 0 {
-				return Result{}, errors.New("canary")
+				return reconcile.Result{}, errors.New("canary")
 			}
-			return Result{RequeueAfter: time.Hour}, nil
-		}, Options{})
-		For(c, newMaps(t, api))
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
+			return reconcile.Result{RequeueAfter: time.Hour}, nil
+		}, reconcile.Options{})
+		reconcile.For(c, newMaps(t, api))
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		time.Sleep(time.Second)
 		synctest.Wait()
 
@@ -68,16 +69,16 @@ func TestARecordOfEachRun(t *testing.T) {
 func TestAPausedKeyWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &journal{}
-		c := newController(t, func(_ context.Context, key Key) (Result, error) {
+		c := newController(t, func(_ context.Context, key reconcile.Key) (reconcile.Result, error) {
 			log.note("%s", key.Name)
-			return Result{}, nil
-		}, Options{})
-		For(c, newMaps(t, newMapAPI()))
+			return reconcile.Result{}, nil
+		}, reconcile.Options{})
+		reconcile.For(c, newMaps(t, newMapAPI()))
 		require.True(t, c.Pause(parent))
 		require.False(t, c.Pause(parent))
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		c.Enqueue(parent)
-		c.Enqueue(Key{Name: "other"})
+		c.Enqueue(reconcile.Key{Name: "other"})
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Equal(t, []string{"other"}, taken(log))
@@ -98,16 +99,16 @@ func TestAPausedKeyWaits(t *testing.T) {
 // TestAKeyWaitsForAWorker that another key keeps busy.
 func TestAKeyWaitsForAWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newController(t, func(_ context.Context, key Key) (Result, error) {
+		c := newController(t, func(_ context.Context, key reconcile.Key) (reconcile.Result, error) {
 			if key.Name == "slow" {
 				time.Sleep(3 * time.Second)
 			}
-			return Result{}, Terminal(errors.New("no"))
-		}, Options{Workers: 1})
-		For(c, newMaps(t, newMapAPI()))
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
+			return reconcile.Result{}, reconcile.Terminal(errors.New("no"))
+		}, reconcile.Options{Workers: 1})
+		reconcile.For(c, newMaps(t, newMapAPI()))
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		synctest.Wait()
-		c.Enqueue(Key{Name: "slow"})
+		c.Enqueue(reconcile.Key{Name: "slow"})
 		synctest.Wait()
 		time.Sleep(time.Second)
 		began := time.Now()
@@ -122,26 +123,26 @@ func TestAKeyWaitsForAWorker(t *testing.T) {
 // TestTheHistoryIsBounded runs more keys than there is room for.
 func TestTheHistoryIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fails := Terminal(errors.New("no"))
-		c := newController(t, func(_ context.Context, key Key) (Result, error) {
+		no := errors.New("no")
+		c := newController(t, func(_ context.Context, key reconcile.Key) (reconcile.Result, error) {
 			if key.Namespace == "final" {
-				return Result{}, fails
+				return reconcile.Result{}, reconcile.Terminal(no)
 			}
-			return Result{}, RetryAfter(time.Minute, fails.(*terminalError).err)
-		}, Options{History: 20})
-		For(c, newMaps(t, newMapAPI()))
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
-		c.Enqueue(Key{Namespace: "final", Name: "x"})
+			return reconcile.Result{}, reconcile.RetryAfter(time.Minute, no)
+		}, reconcile.Options{History: 20})
+		reconcile.For(c, newMaps(t, newMapAPI()))
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
+		c.Enqueue(reconcile.Key{Namespace: "final", Name: "x"})
 		for i := range 100 {
-			c.Enqueue(Key{Name: string(rune('A' + i))})
+			c.Enqueue(reconcile.Key{Name: string(rune('A' + i))})
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		require.Equal(t, 21, c.Inspect().Remembered)
-		require.Equal(t, status.KeyFailed, c.InspectKey(Key{Namespace: "final", Name: "x"}).State,
+		require.Equal(t, status.KeyFailed, c.InspectKey(reconcile.Key{Namespace: "final", Name: "x"}).State,
 			"why it rests stays known")
 		require.Equal(t, 1, c.Inspect().Failed)
-		require.Zero(t, c.keys.Busy())
+		require.Zero(t, c.Busy())
 	})
 }
 
@@ -149,14 +150,14 @@ func TestTheHistoryIsBounded(t *testing.T) {
 func TestTheFirstOfManyFailuresStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		runs, failing := 0, 1+2*keys.MaxRunsOfKey
-		c := newController(t, func(context.Context, Key) (Result, error) {
+		c := newController(t, func(context.Context, reconcile.Key) (reconcile.Result, error) {
 			if runs++; runs == failing {
-				return Result{}, nil
+				return reconcile.Result{}, nil
 			}
-			return Result{}, RetryAfter(time.Minute, errors.New("no"))
-		}, Options{})
-		For(c, newMaps(t, newMapAPI()))
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
+			return reconcile.Result{}, reconcile.RetryAfter(time.Minute, errors.New("no"))
+		}, reconcile.Options{})
+		reconcile.For(c, newMaps(t, newMapAPI()))
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		c.Enqueue(parent)
 		time.Sleep(time.Duration(failing-2)*time.Minute + time.Second)
 		remembered := c.InspectKey(parent).Runs
@@ -181,24 +182,24 @@ func TestFailedKeysAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const mostText = 4 << 10
 		mended, long := false, errors.New(strings.Repeat("é", mostText))
-		c := newController(t, func(_ context.Context, key Key) (Result, error) {
+		c := newController(t, func(_ context.Context, key reconcile.Key) (reconcile.Result, error) {
 			if mended {
-				return Result{}, nil
+				return reconcile.Result{}, nil
 			}
-			return Result{}, Terminal(long)
-		}, Options{History: 20})
-		For(c, newMaps(t, newMapAPI()))
-		start(t, ManagerOptions{Controllers: []*Controller{c}, ErrorTexts: true})
+			return reconcile.Result{}, reconcile.Terminal(long)
+		}, reconcile.Options{History: 20})
+		reconcile.For(c, newMaps(t, newMapAPI()))
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}, ErrorTexts: true})
 		enqueue := func(n int) {
 			for i := range n {
-				c.Enqueue(Key{Name: string(rune('A' + i))})
+				c.Enqueue(reconcile.Key{Name: string(rune('A' + i))})
 			}
 			synctest.Wait()
 		}
 		enqueue(30)
 		enqueue(10)
 		require.Equal(t, 30, c.Inspect().Failed)
-		text := c.InspectKey(Key{Name: "A"}).Runs[0].Error.Text
+		text := c.InspectKey(reconcile.Key{Name: "A"}).Runs[0].Error.Text
 		require.True(t, utf8.ValidString(text))
 		require.Len(t, text, mostText+len("…"))
 		enqueue(60)
@@ -214,12 +215,12 @@ func TestTheListTellsStuckKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newMapAPI()
 		api.Create(configMap("parent"))
-		c := newController(t, func(context.Context, Key) (Result, error) {
+		c := newController(t, func(context.Context, reconcile.Key) (reconcile.Result, error) {
 			time.Sleep(time.Minute)
-			return Result{}, nil
-		}, Options{Timeout: 5 * time.Second})
-		For(c, newMaps(t, api))
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
+			return reconcile.Result{}, nil
+		}, reconcile.Options{Timeout: 5 * time.Second})
+		reconcile.For(c, newMaps(t, api))
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		for _, moment := range []struct {
 			at    time.Duration
 			state status.KeyState
@@ -236,16 +237,19 @@ func TestTheListTellsStuckKeys(t *testing.T) {
 func TestAKeyBetweenTheQueueAndItsCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newMapAPI()
-		busy, end := Key{Name: "busy"}, make(chan struct{})
-		c := newController(t, func(context.Context, Key) (Result, error) { <-end; return Result{}, nil },
-			Options{Workers: 1})
-		For(c, newMaps(t, api))
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		busy, end := reconcile.Key{Name: "busy"}, make(chan struct{})
+		c := newController(t, func(context.Context, reconcile.Key) (reconcile.Result,
+			error) {
+			<-end
+			return reconcile.Result{}, nil
+		}, reconcile.Options{Workers: 1})
+		reconcile.For(c, newMaps(t, api))
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		time.Sleep(time.Second)
 		c.Enqueue(busy)
 		synctest.Wait()
 		c.Enqueue(parent)
-		claim, err := c.queue.Take(t.Context())
+		claim, err := c.Queue().Take(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, status.KeyRunning, c.InspectKey(parent).State)
 		require.Equal(t, "default/parent is in the hands of a worker: its call of Reconcile begins at this moment, or "+

@@ -1,4 +1,4 @@
-package reconcile
+package reconcile_test
 
 import (
 	"context"
@@ -18,47 +18,48 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // unrecorded are Metrics without a Recorder.
 type unrecorded struct{}
 
-func (unrecorded) Controller(string, func() status.Stats) Recorder { return nil }
+func (unrecorded) Controller(string, func() status.Stats) reconcile.Recorder { return nil }
 
 func TestEveryMistakeIsNamedBeforeAnythingRuns(t *testing.T) {
-	nothing := func(context.Context, Key) (Result, error) { return Result{}, nil }
-	_, err := NewController("", Func(nothing), Options{})
+	nothing := func(context.Context, reconcile.Key) (reconcile.Result, error) { return reconcile.Result{}, nil }
+	_, err := reconcile.NewController("", reconcile.Func(nothing), reconcile.Options{})
 	require.ErrorContains(t, err, "name is empty")
-	_, err = NewController("c", nil, Options{})
+	_, err = reconcile.NewController("c", nil, reconcile.Options{})
 	require.ErrorContains(t, err, "Reconciler is nil")
-	_, err = NewController("c", Func(nil), Options{})
+	_, err = reconcile.NewController("c", reconcile.Func(nil), reconcile.Options{})
 	require.ErrorContains(t, err, "Reconciler is nil")
-	_, err = NewController("c", Func(nothing), Options{Workers: -1})
+	_, err = reconcile.NewController("c", reconcile.Func(nothing), reconcile.Options{Workers: -1})
 	require.ErrorContains(t, err, "Options.Workers is -1")
-	_, err = NewController("c", Func(nothing), Options{Timeout: -time.Second})
+	_, err = reconcile.NewController("c", reconcile.Func(nothing), reconcile.Options{Timeout: -time.Second})
 	require.ErrorContains(t, err, "Options.Timeout is -1s")
-	_, err = NewController("c", Func(nothing), Options{Metrics: unrecorded{}})
+	_, err = reconcile.NewController("c", reconcile.Func(nothing), reconcile.Options{Metrics: unrecorded{}})
 	require.ErrorContains(t, err, "returned no Recorder")
-	_, err = NewController("", nil, Options{Workers: -1, Timeout: -time.Second})
+	_, err = reconcile.NewController("", nil, reconcile.Options{Workers: -1, Timeout: -time.Second})
 	for _, want := range []string{"name is empty", "Reconciler is nil", "Options.Workers is -1",
 		"Options.Timeout is -1s"} {
 		require.ErrorContains(t, err, want)
 	}
 
-	c := newController(t, nothing, Options{})
-	For[*corev1.ConfigMap](c, nil)
-	Owns[*corev1.ConfigMap](c, nil, schema.GroupVersionKind{})
-	Watches(c, newMaps(t, newMapAPI()), nil)
-	WatchesChan(c, "nothing", nil, func(Key) []Key { return nil })
-	WatchesChan[Key](c, "pointless", make(chan Key), nil)
-	WatchesChan(c, "", make(chan Key), func(Key) []Key { return nil })
-	DependsOn[*corev1.ConfigMap](c, nil)
-	sourceless, err := NewController("sourceless", Func(nothing), Options{})
+	c := newController(t, nothing, reconcile.Options{})
+	reconcile.For[*corev1.ConfigMap](c, nil)
+	reconcile.Owns[*corev1.ConfigMap](c, nil, schema.GroupVersionKind{})
+	reconcile.Watches(c, newMaps(t, newMapAPI()), nil)
+	reconcile.WatchesChan(c, "nothing", nil, func(reconcile.Key) []reconcile.Key { return nil })
+	reconcile.WatchesChan[reconcile.Key](c, "pointless", make(chan reconcile.Key), nil)
+	reconcile.WatchesChan(c, "", make(chan reconcile.Key), func(reconcile.Key) []reconcile.Key { return nil })
+	reconcile.DependsOn[*corev1.ConfigMap](c, nil)
+	sourceless, err := reconcile.NewController("sourceless", reconcile.Func(nothing), reconcile.Options{})
 	require.NoError(t, err)
-	_, err = NewManager(ManagerOptions{
-		Controllers: []*Controller{c, c, nil, sourceless},
-		Informers:   []Informer{nil, (*informer.SharedIndexInformer[*corev1.ConfigMap])(nil)},
+	_, err = reconcile.NewManager(reconcile.ManagerOptions{
+		Controllers: []*reconcile.Controller{c, c, nil, sourceless},
+		Informers:   []reconcile.Informer{nil, (*informer.SharedIndexInformer[*corev1.ConfigMap])(nil)},
 		Elector:     (*scripted)(nil),
 		SyncTimeout: -1, DrainTimeout: -1, StopGrace: -1,
 		Beside:       map[string]func(context.Context) error{"": nil},
@@ -73,43 +74,40 @@ func TestEveryMistakeIsNamedBeforeAnythingRuns(t *testing.T) {
 		`controller "test": DependsOn: the informer is nil`, `two controllers are called "test"`,
 		`Controllers[2] is nil`,
 		`controller "sourceless" has no source`,
-		`Informers[0] is nil`, `Informers[1] is nil`, `Elector is a nil *reconcile.scripted; leave it out`,
+		`Informers[0] is nil`, `Informers[1] is nil`, `Elector is a nil *reconcile_test.scripted; leave it out`,
 		`SyncTimeout is -1ns`, `DrainTimeout is -1ns`, `StopGrace is -1ns`,
 		`ManagerOptions.Beside has an empty name`, `ManagerOptions.Beside[""] is nil`,
 		`ManagerOptions.WhileLeading["b"] is nil`,
 	} {
 		require.ErrorContains(t, err, want)
 	}
-	_, err = NewManager(ManagerOptions{})
+	_, err = reconcile.NewManager(reconcile.ManagerOptions{})
 	require.ErrorContains(t, err, "Controllers is empty")
 }
 
 func TestAControllerBelongsToOneManager(t *testing.T) {
-	c := newController(t, noting(&journal{}), Options{})
-	For(c, newMaps(t, newMapAPI()))
-	opts := ManagerOptions{Controllers: []*Controller{c}}
-	_, err := NewManager(ManagerOptions{Controllers: opts.Controllers, StopGrace: -1})
+	c := newController(t, noting(&journal{}), reconcile.Options{})
+	reconcile.For(c, newMaps(t, newMapAPI()))
+	opts := reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}}
+	_, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: opts.Controllers, StopGrace: -1})
 	require.ErrorContains(t, err, "StopGrace is -1ns")
-	DependsOn(c, newMaps(t, newMapAPI())) // not too late: no Manager has it
-	first, err := NewManager(opts)
+	reconcile.DependsOn(c, newMaps(t, newMapAPI())) // not too late: no Manager has it
+	_, err = reconcile.NewManager(opts)
 	require.NoError(t, err)
-	_, err = NewManager(opts)
+	_, err = reconcile.NewManager(opts)
 	require.EqualError(t, err, `NewManager: controller "test" belongs to another Manager already`)
-	for i, ca := range c.ledger.Caches() {
-		require.Same(t, first.informers[i].learner, ca.Learner, "the refused Manager has taken its caches")
-	}
 }
 
 // TestReadsIsASourceOfAControllerWhoseKeysAreEnqueued: what names its keys is not for NewManager to know.
 func TestReadsIsASourceOfAControllerWhoseKeysAreEnqueued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &journal{}
-		c := newController(t, noting(log), Options{})
-		_, err := NewManager(ManagerOptions{Controllers: []*Controller{c}})
+		c := newController(t, noting(log), reconcile.Options{})
+		_, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		require.ErrorContains(t, err, `controller "test" has no source: call For, Owns, Watches or WatchesChan, or `+
 			`DependsOn if its keys are named by Enqueue alone`)
-		DependsOn(c, newMaps(t, newMapAPI()))
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		reconcile.DependsOn(c, newMaps(t, newMapAPI()))
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		c.Enqueue(parent)
 		require.Equal(t, []string{"default/parent"}, taken(log))
 	})
@@ -122,13 +120,14 @@ func TestNoReconcileBeforeTheCachesAreComplete(t *testing.T) {
 		slow.Create(configMap("b"))
 		slow.BeforeWatch = func(metav1.ListOptions) error { time.Sleep(time.Second); return nil }
 		began := time.Now()
-		c := newController(t, func(_ context.Context, key Key) (Result, error) {
+		c := newController(t, func(_ context.Context, key reconcile.Key) (reconcile.Result, error) {
 			log.note("%s after %s", key, time.Since(began))
-			return Result{}, nil
-		}, Options{})
-		For(c, newMaps(t, api))
+			return reconcile.Result{}, nil
+		}, reconcile.Options{})
+		reconcile.For(c, newMaps(t, api))
 		cacheOnly := newMaps(t, slow)
-		start(t, ManagerOptions{Controllers: []*Controller{c}, Informers: []Informer{cacheOnly}})
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c},
+			Informers: []reconcile.Informer{cacheOnly}})
 		time.Sleep(time.Minute)
 		require.Equal(t, []string{"default/a after 1s"}, taken(log))
 		require.Equal(t, 1, cacheOnly.Len())
@@ -140,22 +139,23 @@ func TestSyncTimeoutFailsWithTheCause(t *testing.T) {
 		api := newMapAPI()
 		denied := apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "", errors.New("no Role"))
 		api.BeforeWatch = func(metav1.ListOptions) error { return denied }
-		c := newController(t, noting(&journal{}), Options{})
-		For(c, newMaps(t, api))
-		m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}, SyncTimeout: 30 * time.Second})
+		c := newController(t, noting(&journal{}), reconcile.Options{})
+		reconcile.For(c, newMaps(t, api))
+		m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c},
+			SyncTimeout: 30 * time.Second})
 		require.NoError(t, err)
 		began := time.Now()
 		err = m.Run(t.Context())
 		require.True(t, apierrors.IsForbidden(err), "%v", err)
 		require.ErrorContains(t, err, "configmaps is forbidden")
 		require.Equal(t, 30*time.Second, time.Since(began))
-		require.ErrorIs(t, m.Run(t.Context()), ErrStarted)
+		require.ErrorIs(t, m.Run(t.Context()), reconcile.ErrStarted)
 	})
 }
 
 func TestSyncTimeoutNamesEveryCacheThatIsMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newController(t, noting(&journal{}), Options{})
+		c := newController(t, noting(&journal{}), reconcile.Options{})
 		for _, name := range []string{"one", "good", "two", "three"} {
 			api := newMapAPI()
 			if name != "good" {
@@ -165,9 +165,10 @@ func TestSyncTimeoutNamesEveryCacheThatIsMissing(t *testing.T) {
 			}
 			inf, err := informer.New[*corev1.ConfigMap](api, informer.Options[*corev1.ConfigMap]{Name: name})
 			require.NoError(t, err)
-			For(c, inf)
+			reconcile.For(c, inf)
 		}
-		m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}, SyncTimeout: 30 * time.Second})
+		m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c},
+			SyncTimeout: 30 * time.Second})
 		require.NoError(t, err)
 		err = m.Run(t.Context())
 		for _, name := range []string{"one", "two", "three"} {
@@ -202,17 +203,17 @@ func TestWorkersRunOnlyWhileLeadingAndTheCachesStayWarm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, log := newMapAPI(), &journal{}
 		api.Create(configMap("a"))
-		c := newController(t, func(ctx context.Context, key Key) (Result, error) {
+		c := newController(t, func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
 			log.note("%s", key)
 			if key.Name == "slow" {
 				<-ctx.Done()
-				return Result{}, ctx.Err()
+				return reconcile.Result{}, ctx.Err()
 			}
-			return Result{}, nil
-		}, Options{Workers: 2, Timeout: time.Hour})
-		For(c, newMaps(t, api))
+			return reconcile.Result{}, nil
+		}, reconcile.Options{Workers: 2, Timeout: time.Hour})
+		reconcile.For(c, newMaps(t, api))
 		e := &scripted{lead: make(chan context.Context), ended: make(chan error, 10)}
-		stop := start(t, ManagerOptions{Controllers: []*Controller{c}, Elector: e})
+		stop := start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}, Elector: e})
 		time.Sleep(time.Minute)
 		require.Empty(t, taken(log), "a standby")
 
@@ -251,23 +252,23 @@ func TestShutdownLetsRunningReconcilesFinishWhileTheLeaseIsKept(t *testing.T) {
 				api.Create(configMap("a"))
 				tenure, lose := context.WithCancel(context.Background())
 				defer lose()
-				c := newController(t, func(ctx context.Context, key Key) (Result, error) {
+				c := newController(t, func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
 					select {
 					case <-time.After(test.takes):
 						require.NoError(t, tenure.Err())
 						log.note("finished")
-						return Result{}, nil
+						return reconcile.Result{}, nil
 					case <-ctx.Done():
 						log.note("%v", ctx.Err())
-						return Result{}, ctx.Err()
+						return reconcile.Result{}, ctx.Err()
 					}
-				}, Options{Timeout: 2 * time.Hour})
-				For(c, newMaps(t, api))
+				}, reconcile.Options{Timeout: 2 * time.Hour})
+				reconcile.For(c, newMaps(t, api))
 				e := &scripted{lead: make(chan context.Context, 1), ended: make(chan error, 1)}
 				e.lead <- tenure
-				stop := start(t, ManagerOptions{Controllers: []*Controller{c}, Elector: e})
+				stop := start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}, Elector: e})
 				synctest.Wait()
-				c.Enqueue(Key{Name: "not begun any more"})
+				c.Enqueue(reconcile.Key{Name: "not begun any more"})
 				began := time.Now()
 				require.NoError(t, stop())
 				require.Equal(t, test.stopped, time.Since(began))
@@ -283,15 +284,14 @@ func TestLosingTheLeaseWhileDrainingEndsTheReconciles(t *testing.T) {
 		api.Create(configMap("a"))
 		tenure, lose := context.WithTimeout(context.Background(), 5*time.Second)
 		defer lose()
-		c := newController(t, func(ctx context.Context, key Key) (Result, error) {
+		c := newController(t, func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
 			<-ctx.Done()
-			return Result{},
-				ctx.Err()
-		}, Options{Timeout: time.Hour})
-		For(c, newMaps(t, api))
+			return reconcile.Result{}, ctx.Err()
+		}, reconcile.Options{Timeout: time.Hour})
+		reconcile.For(c, newMaps(t, api))
 		e := &scripted{lead: make(chan context.Context, 1), ended: make(chan error, 1)}
 		e.lead <- tenure
-		stop := start(t, ManagerOptions{Controllers: []*Controller{c}, Elector: e})
+		stop := start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}, Elector: e})
 		synctest.Wait()
 		began := time.Now()
 		require.NoError(t, stop())
@@ -301,9 +301,9 @@ func TestLosingTheLeaseWhileDrainingEndsTheReconciles(t *testing.T) {
 
 func TestAnElectorThatFailsEndsTheManager(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newController(t, noting(&journal{}), Options{})
-		For(c, newMaps(t, newMapAPI()))
-		m, err := NewManager(ManagerOptions{Controllers: []*Controller{c},
+		c := newController(t, noting(&journal{}), reconcile.Options{})
+		reconcile.For(c, newMaps(t, newMapAPI()))
+		m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c},
 			Elector: failingElector{io.ErrUnexpectedEOF}})
 		require.NoError(t, err)
 		require.ErrorIs(t, m.Run(t.Context()), io.ErrUnexpectedEOF)
@@ -320,18 +320,20 @@ func TestRunNamesWhatDoesNotStop(t *testing.T) {
 		api.Create(configMap("a"))
 		release := make(chan struct{})
 		defer close(release)
-		c := newController(t, func(context.Context, Key) (Result, error) { <-release; return Result{}, nil },
-			Options{Workers: 2})
+		c := newController(t, func(context.Context, reconcile.Key) (reconcile.Result, error) {
+			<-release
+			return reconcile.Result{}, nil
+		}, reconcile.Options{Workers: 2})
 		maps := newMaps(t, api)
-		For(c, maps)
+		reconcile.For(c, maps)
 		_, err := maps.AddHandler(func(informer.Event[*corev1.ConfigMap]) { <-release },
 			informer.HandlerOptions{Name: "sluggard"})
 		require.NoError(t, err)
-		stop := start(t, ManagerOptions{Controllers: []*Controller{c}})
+		stop := start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		synctest.Wait()
 		began := time.Now()
 		err = stop()
-		require.ErrorIs(t, err, ErrStuck)
+		require.ErrorIs(t, err, reconcile.ErrStuck)
 		require.ErrorContains(t, err, "worker of controller test had 10s to end")
 		require.ErrorContains(t, err, "handler sluggard of informer configmaps had 10s to end")
 		require.Equal(t, 50*time.Second, time.Since(began),
@@ -346,9 +348,9 @@ func TestAnInformerThatSomebodyElseRunsEndsTheManager(t *testing.T) {
 		defer cancel()
 		go maps.Run(ctx)
 		synctest.Wait()
-		c := newController(t, noting(&journal{}), Options{})
-		For(c, maps)
-		m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}})
+		c := newController(t, noting(&journal{}), reconcile.Options{})
+		reconcile.For(c, maps)
+		m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		require.NoError(t, err)
 		err = m.Run(t.Context())
 		require.ErrorIs(t, err, informer.ErrStarted)
@@ -360,12 +362,12 @@ func TestNothingBeginsOnceTheContextHasEnded(t *testing.T) {
 	for range 100 {
 		synctest.Test(t, func(t *testing.T) {
 			log := &journal{}
-			c := newController(t, noting(log), Options{Workers: 4})
-			For(c, newMaps(t, newMapAPI()))
+			c := newController(t, noting(log), reconcile.Options{Workers: 4})
+			reconcile.For(c, newMaps(t, newMapAPI()))
 			for i := range 50 {
-				c.Enqueue(Key{Name: string(rune('a' + i))})
+				c.Enqueue(reconcile.Key{Name: string(rune('a' + i))})
 			}
-			m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}})
+			m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 			require.NoError(t, err)
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
@@ -376,12 +378,12 @@ func TestNothingBeginsOnceTheContextHasEnded(t *testing.T) {
 }
 
 func TestASourceThatComesTooLateIsNamed(t *testing.T) {
-	c := newController(t, noting(&journal{}), Options{})
-	For(c, newMaps(t, newMapAPI()))
-	m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}})
+	c := newController(t, noting(&journal{}), reconcile.Options{})
+	reconcile.For(c, newMaps(t, newMapAPI()))
+	m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 	require.NoError(t, err)
-	For(c, newMaps(t, newMapAPI()))
-	WatchesChan(c, "late", make(chan Key), func(Key) []Key { return nil })
+	reconcile.For(c, newMaps(t, newMapAPI()))
+	reconcile.WatchesChan(c, "late", make(chan reconcile.Key), func(reconcile.Key) []reconcile.Key { return nil })
 	err = m.Run(t.Context())
 	require.ErrorContains(t, err, `controller "test": For was called after NewManager`)
 	require.ErrorContains(t, err, `controller "test": WatchesChan late was called after NewManager`)
@@ -390,9 +392,9 @@ func TestASourceThatComesTooLateIsNamed(t *testing.T) {
 // TestASourceThatComesWhileTheManagerRunsEndsIt: else its informer would never run, and nobody would know.
 func TestASourceThatComesWhileTheManagerRunsEndsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newController(t, noting(&journal{}), Options{})
-		For(c, newMaps(t, newMapAPI()))
-		m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}})
+		c := newController(t, noting(&journal{}), reconcile.Options{})
+		reconcile.For(c, newMaps(t, newMapAPI()))
+		m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
@@ -400,7 +402,7 @@ func TestASourceThatComesWhileTheManagerRunsEndsIt(t *testing.T) {
 		go func() { done <- m.Run(ctx) }()
 		time.Sleep(time.Second)
 		for range 2 {
-			go For(c, newMaps(t, newMapAPI()))
+			go reconcile.For(c, newMaps(t, newMapAPI()))
 		}
 		err = <-done
 		require.NoError(t, ctx.Err(), "Run has not waited to be told")
@@ -410,9 +412,10 @@ func TestASourceThatComesWhileTheManagerRunsEndsIt(t *testing.T) {
 
 func TestAnElectorThatNeverLetsAnybodyLeadIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newController(t, noting(&journal{}), Options{})
-		For(c, newMaps(t, newMapAPI()))
-		m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}, Elector: failingElector{nil}})
+		c := newController(t, noting(&journal{}), reconcile.Options{})
+		reconcile.For(c, newMaps(t, newMapAPI()))
+		m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c},
+			Elector: failingElector{nil}})
 		require.NoError(t, err)
 		require.ErrorContains(t, m.Run(t.Context()), "without having led")
 	})
@@ -422,10 +425,10 @@ func TestAnInformerThatTrackWritesNeverSawEndsTheManager(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen, err := informer.New[*corev1.ConfigMap](learning{newMapAPI()}, informer.Options[*corev1.ConfigMap]{})
 		require.NoError(t, err)
-		c := newController(t, noting(&journal{}), Options{})
-		For(c, seen)
-		DependsOn(c, newMaps(t, newMapAPI()))
-		m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}})
+		c := newController(t, noting(&journal{}), reconcile.Options{})
+		reconcile.For(c, seen)
+		reconcile.DependsOn(c, newMaps(t, newMapAPI()))
+		m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -450,15 +453,15 @@ func TestNothingIsReconciledOnACacheThatIsTooOld(t *testing.T) {
 		maps, err := informer.New[*corev1.ConfigMap](api,
 			informer.Options[*corev1.ConfigMap]{MaxStaleness: 2 * time.Minute})
 		require.NoError(t, err)
-		c := newController(t, noting(log), Options{})
-		For(c, maps)
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		c := newController(t, noting(log), reconcile.Options{})
+		reconcile.For(c, maps)
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		synctest.Wait()
 		down.Store(true)
 		api.Cut()
 		time.Sleep(3 * time.Minute)
 		c.Enqueue(parent)
-		paused := Key{Namespace: parent.Namespace, Name: "paused"} // waits for Resume, and for no cache
+		paused := reconcile.Key{Namespace: parent.Namespace, Name: "paused"} // waits for Resume, and for no cache
 		c.Pause(paused)
 		c.Enqueue(paused)
 		time.Sleep(time.Minute)
@@ -484,17 +487,17 @@ func TestShutdownOfALargeManager(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				release := make(chan struct{})
 				var ended atomic.Int32
-				var controllers []*Controller
+				var controllers []*reconcile.Controller
 				for i := range 5 {
-					c, err := NewController(fmt.Sprint("controller-", i),
-						Func(func(ctx context.Context, key Key) (Result, error) {
+					c, err := reconcile.NewController(fmt.Sprint("controller-", i),
+						reconcile.Func(func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
 							if stuck && i == 3 && key.Name == "a" {
 								<-release
 							}
 							<-ctx.Done() // as a call that takes for as long as it may
 							ended.Add(1)
-							return Result{}, ctx.Err()
-						}), Options{Workers: 2, Timeout: 20 * time.Second})
+							return reconcile.Result{}, ctx.Err()
+						}), reconcile.Options{Workers: 2, Timeout: 20 * time.Second})
 					require.NoError(t, err)
 					for j := range 2 {
 						api := newMapAPI()
@@ -508,11 +511,11 @@ func TestShutdownOfALargeManager(t *testing.T) {
 								informer.HandlerOptions{Name: "sluggard"})
 							require.NoError(t, err)
 						}
-						For(c, maps)
+						reconcile.For(c, maps)
 					}
 					controllers = append(controllers, c)
 				}
-				stop := start(t, ManagerOptions{Controllers: controllers})
+				stop := start(t, reconcile.ManagerOptions{Controllers: controllers})
 				synctest.Wait()
 				began := time.Now()
 				err := stop()
@@ -527,7 +530,7 @@ func TestShutdownOfALargeManager(t *testing.T) {
 				t.Logf("Run returned after %s: %v", took, err)
 				require.Equal(t, 50*time.Second, took,
 					"30 s to drain, 10 s of grace for the worker, 10 s for the handler")
-				require.ErrorIs(t, err, ErrStuck)
+				require.ErrorIs(t, err, reconcile.ErrStuck)
 				require.EqualError(t, err, "did not stop in time: worker of controller controller-3 had 10s to end\n"+
 					"informer informer-1-1: did not stop in time: handler sluggard of informer informer-1-1 had 10s "+
 					"to end")
@@ -538,15 +541,4 @@ func TestShutdownOfALargeManager(t *testing.T) {
 			})
 		})
 	}
-}
-
-// What is refused is not among what is missing after SyncTimeout.
-func TestNothingIsMissingThatIsNotWaitedFor(t *testing.T) {
-	inf, err := informer.New[*corev1.ConfigMap](newMapAPI(), informer.Options[*corev1.ConfigMap]{})
-	require.NoError(t, err)
-	m := &Manager{informers: []*managedInformer{{Informer: inf}}}
-	ended, end := context.WithCancel(t.Context())
-	end()
-	require.Error(t, m.missingCaches(ended, nil))
-	require.NoError(t, m.missingCaches(ended, map[Informer]bool{inf: true}))
 }

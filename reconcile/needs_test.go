@@ -15,9 +15,9 @@ import (
 // panic of the function that adds them.
 func TestAnInformerThatTakesNoHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newController(t, noting(&journal{}), Options{})
+		c := newController(t)
 		c.manager = &Manager{opts: ManagerOptions{Controllers: []*Controller{c}}}
-		inf := newMaps(t, newMapAPI())
+		inf := newMaps(t)
 		ca := c.ledger.Join(inf, &writes.Learner{}, nil)
 		ended, end := context.WithCancel(t.Context())
 		end()

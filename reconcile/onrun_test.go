@@ -1,4 +1,4 @@
-package reconcile
+package reconcile_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
@@ -22,24 +23,24 @@ func TestOnRun(t *testing.T) {
 		var mu sync.Mutex
 		var told []status.Run
 		runs := 0
-		c := newController(t, func(context.Context, Key) (Result, error) {
+		c := newController(t, func(context.Context, reconcile.Key) (reconcile.Result, error) {
 			runs++
 			switch runs {
 			case 2:
-				return Result{}, errors.New("canary")
+				return reconcile.Result{}, errors.New("canary")
 			case 3:
 				time.Sleep(2 * time.Second)
 			}
-			return Result{}, nil
-		}, Options{OnRun: func(controller string, key Key, run status.Run) {
+			return reconcile.Result{}, nil
+		}, reconcile.Options{OnRun: func(controller string, key reconcile.Key, run status.Run) {
 			mu.Lock()
 			defer mu.Unlock()
 			require.Equal(t, parent, key)
 			require.Equal(t, "test", controller)
 			told = append(told, run)
 		}})
-		For(c, newMaps(t, api))
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		reconcile.For(c, newMaps(t, api))
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		for range 3 {
 			time.Sleep(10 * time.Second)
 			c.Enqueue(parent)
@@ -57,7 +58,9 @@ func TestOnRun(t *testing.T) {
 }
 
 func TestOnRunNeedsAHistory(t *testing.T) {
-	_, err := NewController("web", Func(func(context.Context, Key) (Result, error) { return Result{}, nil }),
-		Options{History: -1, OnRun: func(string, Key, status.Run) {}})
+	_, err := reconcile.NewController("web", reconcile.Func(func(context.Context, reconcile.Key) (reconcile.Result,
+		error) {
+		return reconcile.Result{}, nil
+	}), reconcile.Options{History: -1, OnRun: func(string, reconcile.Key, status.Run) {}})
 	require.ErrorContains(t, err, "Options.OnRun is told of the runs that History counts, and History is -1")
 }

@@ -1,4 +1,4 @@
-package reconcile
+package reconcile_test
 
 import (
 	"context"
@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/internal/debts"
 	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
 	"github.com/thermostat-go/thermostat/reconcile/status"
@@ -46,7 +47,7 @@ func (learning) learn(ctx context.Context) { ask(ctx, "/api/v1/configmaps") }
 // ask makes a request for a path that passes TrackWrites and nothing else.
 func ask(ctx context.Context, path string) {
 	req := (&http.Request{URL: &url.URL{Scheme: "https", Host: "server", Path: path}}).WithContext(ctx)
-	_, err := TrackWrites(tripper(func(*http.Request) (*http.Response, error) {
+	_, err := reconcile.TrackWrites(tripper(func(*http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
 	})).RoundTrip(req)
 	if err != nil {
@@ -58,7 +59,7 @@ func ask(ctx context.Context, path string) {
 // from.
 type household struct {
 	api        learning
-	controller *Controller
+	controller *reconcile.Controller
 	runs       atomic.Int32 // of the parent's key
 	created    atomic.Int32 // children, ever
 	tracked    bool         // whether writes are reported
@@ -76,10 +77,10 @@ type household struct {
 }
 
 // The household listens to its controller.
-func (f *household) Controller(string, func() status.Stats) Recorder { return f }
-func (*household) Waited(workqueue.Priority, time.Duration)          {}
-func (*household) Worked(workqueue.Priority, time.Duration)          {}
-func (*household) Reconciled(string, time.Duration)                  {}
+func (f *household) Controller(string, func() status.Stats) reconcile.Recorder { return f }
+func (*household) Waited(workqueue.Priority, time.Duration)                    {}
+func (*household) Worked(workqueue.Priority, time.Duration)                    {}
+func (*household) Reconciled(string, time.Duration)                            {}
 func (f *household) Parked(d time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -92,7 +93,7 @@ func (f *household) parked() []time.Duration {
 	return f.waited
 }
 
-var parent = Key{Namespace: "default", Name: "parent"}
+var parent = reconcile.Key{Namespace: "default", Name: "parent"}
 
 func newHousehold(t *testing.T, tracked bool) *household {
 	f := &household{api: learning{newMapAPI()}, tracked: tracked}
@@ -111,9 +112,9 @@ func newHousehold(t *testing.T, tracked bool) *household {
 	children, err := informer.New[*corev1.ConfigMap](f.api, informer.Options[*corev1.ConfigMap]{Name: "children"})
 	require.NoError(t, err)
 	f.children = children
-	f.controller = newController(t, func(ctx context.Context, key Key) (Result, error) {
+	f.controller = newController(t, func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
 		if key != parent {
-			return Result{}, nil
+			return reconcile.Result{}, nil
 		}
 		f.runs.Add(1)
 		has := children.Len() > 0
@@ -135,10 +136,10 @@ func newHousehold(t *testing.T, tracked bool) *household {
 				f.wrote(ctx, child, true)
 			}
 		}
-		return Result{}, nil
-	}, Options{Metrics: f})
-	For(f.controller, children)
-	start(t, ManagerOptions{Controllers: []*Controller{f.controller}})
+		return reconcile.Result{}, nil
+	}, reconcile.Options{Metrics: f})
+	reconcile.For(f.controller, children)
+	start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{f.controller}})
 	synctest.Wait()
 	return f
 }
@@ -177,7 +178,7 @@ func TestAKeyWaitsForTheCreationThatItMade(t *testing.T) {
 		synctest.Wait()
 		require.EqualValues(t, 2, f.runs.Load(), "woken by the event, without being added again")
 		require.EqualValues(t, 1, f.created.Load())
-		require.False(t, f.controller.ledger.Owes())
+		require.False(t, f.controller.Owes())
 	})
 	synctest.Test(t, func(t *testing.T) {
 		f := newHousehold(t, false)
@@ -203,7 +204,7 @@ func TestAKeyWaitsForTheDeletionThatItMade(t *testing.T) {
 		f.api.Release()
 		synctest.Wait()
 		require.EqualValues(t, runs+1, f.runs.Load())
-		require.False(t, f.controller.ledger.Owes())
+		require.False(t, f.controller.Owes())
 	})
 }
 
@@ -269,27 +270,27 @@ func TestWritesAreSeenInProjectionsToo(t *testing.T) {
 			func(m *corev1.ConfigMap) (string, error) { return m.Name, nil }, informer.Options[*corev1.ConfigMap]{})
 		require.NoError(t, err)
 		var runs atomic.Int32
-		c := newController(t, func(ctx context.Context, key Key) (Result, error) {
+		c := newController(t, func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
 			if key != parent {
-				return Result{}, nil
+				return reconcile.Result{}, nil
 			}
 			switch runs.Add(1) {
 			case 1:
-				require.NoError(t, Wrote(ctx, names, api.Create(configMap("child"))))
+				require.NoError(t, reconcile.Wrote(ctx, names, api.Create(configMap("child"))))
 			case 2:
-				_, exists := names.Get(Key{Namespace: "default", Name: "child"})
+				_, exists := names.Get(reconcile.Key{Namespace: "default", Name: "child"})
 				require.True(t, exists, "not woken by the event of its creation, but before")
 			case 3:
 				deleted := api.Objects()[0]
 				api.Delete("default", "child")
-				require.NoError(t, Deleted(ctx, names, deleted))
+				require.NoError(t, reconcile.Deleted(ctx, names, deleted))
 			case 4:
 				require.Zero(t, names.Len(), "not woken by the event of its deletion, but before")
 			}
-			return Result{}, nil
-		}, Options{})
-		For(c, names)
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
+			return reconcile.Result{}, nil
+		}, reconcile.Options{})
+		reconcile.For(c, names)
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		synctest.Wait()
 		for _, write := range []int32{1, 3} {
 			api.Hold()
@@ -301,7 +302,7 @@ func TestWritesAreSeenInProjectionsToo(t *testing.T) {
 			api.Release()
 			synctest.Wait()
 			require.Equal(t, write+1, runs.Load())
-			require.False(t, c.ledger.Owes())
+			require.False(t, c.Owes())
 		}
 	})
 }
@@ -328,18 +329,19 @@ func TestAnObjectThatTheCacheCannotTakeKeepsItsKeyParked(t *testing.T) {
 				})
 				require.NoError(t, err)
 				made := 0
-				c := newController(t, func(ctx context.Context, key Key) (Result, error) {
+				c := newController(t, func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
 					if key == parent && children.Len() == 0 {
 						made++
-						require.NoError(t, Wrote(ctx, children, api.Create(configMap(fmt.Sprint("child-", made)))))
+						require.NoError(t, reconcile.Wrote(ctx, children,
+							api.Create(configMap(fmt.Sprint("child-", made)))))
 					}
-					return Result{}, nil
-				}, Options{})
-				For(c, children)
+					return reconcile.Result{}, nil
+				}, reconcile.Options{})
+				reconcile.For(c, children)
 				var log journal
 				logger := funcr.New(func(_, args string) { log.note("%s", args) }, funcr.Options{})
 				ctx := klog.NewContext(t.Context(), logger)
-				startIn(ctx, t, ManagerOptions{Controllers: []*Controller{c}})
+				startIn(ctx, t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 				synctest.Wait()
 				for range 50 {
 					c.Enqueue(parent)
@@ -359,7 +361,7 @@ func TestAnObjectThatTheCacheCannotTakeKeepsItsKeyParked(t *testing.T) {
 
 				end(api.mapAPI)
 				synctest.Wait()
-				require.Equal(t, children.Len() == 0, c.ledger.Owes(), "it is seen, or waited for")
+				require.Equal(t, children.Len() == 0, c.Owes(), "it is seen, or waited for")
 				require.Equal(t, lists, children.Health().Lists, "a list would not help")
 				if name == "until it is gone" {
 					require.Equal(t, 2, made, "woken, and it makes another one")
@@ -373,9 +375,9 @@ func TestAnObjectThatTheCacheCannotTakeKeepsItsKeyParked(t *testing.T) {
 
 // reportIn reports a write to the run of ctx, as TrackWrites does.
 func reportIn(ctx context.Context, w writes.Write) {
-	r := ctx.Value(runKey{}).(*run)
-	r.Wrote(w.UID, w.ResourceVersion, w.Deleted)
-	ctx.Value(writes.WriterKey{}).(*writes.Writer).Debtor.Wrote(klog.FromContext(ctx), w)
+	r := ctx.Value(writes.WriterKey{}).(*writes.Writer)
+	r.History.Wrote(w.UID, w.ResourceVersion, w.Deleted)
+	r.Debtor.Wrote(klog.FromContext(ctx), w)
 }
 
 // TestAKeyWhoseWriteIsOfUnknownOutcomeWaitsForAList loses the answer to a creation that has happened, and to one that
@@ -402,7 +404,7 @@ func TestAKeyWhoseWriteIsOfUnknownOutcomeWaitsForAList(t *testing.T) {
 				if happened {
 					require.EqualValues(t, 1, f.created.Load(), "made twice")
 				}
-				require.False(t, f.controller.ledger.Owes())
+				require.False(t, f.controller.Owes())
 			})
 		})
 	}
@@ -456,7 +458,7 @@ func TestNothingFromBeforeARewindIsWaitedFor(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, 1, f.children.Health().Rewinds)
 		require.EqualValues(t, 2, f.runs.Load(), "parked until the informer lists anew, at least")
-		require.False(t, f.controller.ledger.Owes())
+		require.False(t, f.controller.Owes())
 	})
 }
 
@@ -467,17 +469,17 @@ func TestWhatIsOnlyReadIsWaitedFor(t *testing.T) {
 		parents.Create(configMap("parent"))
 		children := newMaps(t, api)
 		runs := 0
-		c := newController(t, func(ctx context.Context, key Key) (Result, error) {
+		c := newController(t, func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
 			runs++
 			if children.Len() == 0 {
-				require.NoError(t, Wrote(ctx, children, api.Create(configMap(fmt.Sprint("child-", runs)))))
+				require.NoError(t, reconcile.Wrote(ctx, children, api.Create(configMap(fmt.Sprint("child-", runs)))))
 			}
-			return Result{}, nil
-		}, Options{})
-		For(c, newMaps(t, parents))
-		DependsOn(c, children)
+			return reconcile.Result{}, nil
+		}, reconcile.Options{})
+		reconcile.For(c, newMaps(t, parents))
+		reconcile.DependsOn(c, children)
 		api.BeforeWatch = func(metav1.ListOptions) error { api.Hold(); return nil }
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		synctest.Wait()
 		require.Zero(t, runs, "called before the cache that it reads is complete")
 		api.Release()
@@ -510,21 +512,22 @@ func TestAWriteThatCannotBeWaitedForIsAnError(t *testing.T) {
 		maps, other := newMaps(t, newMapAPI()), newMaps(t, newMapAPI())
 		written := configMap("a")
 		written.UID, written.ResourceVersion = "u", "7"
-		require.ErrorContains(t, Wrote(t.Context(), maps, written), "Wrote: the ctx is not that of a call of Reconcile")
+		require.ErrorContains(t, reconcile.Wrote(t.Context(), maps, written),
+			"Wrote: the ctx is not that of a call of Reconcile")
 		var log journal
-		c := newController(t, func(ctx context.Context, _ Key) (Result, error) {
-			log.note("%v", Wrote(ctx, (*informer.SharedIndexInformer[*corev1.ConfigMap])(nil), written))
-			log.note("%v", Deleted(ctx, other, written))
-			log.note("%v", Wrote(ctx, maps, (*corev1.ConfigMap)(nil)))
-			log.note("%v", Wrote(ctx, maps, configMap("a")))
+		c := newController(t, func(ctx context.Context, _ reconcile.Key) (reconcile.Result, error) {
+			log.note("%v", reconcile.Wrote(ctx, (*informer.SharedIndexInformer[*corev1.ConfigMap])(nil), written))
+			log.note("%v", reconcile.Deleted(ctx, other, written))
+			log.note("%v", reconcile.Wrote(ctx, maps, (*corev1.ConfigMap)(nil)))
+			log.note("%v", reconcile.Wrote(ctx, maps, configMap("a")))
 			written := written.DeepCopy()
 			written.ResourceVersion = ""
-			log.note("%v", Wrote(ctx, maps, written))
-			log.note("%v", Deleted(ctx, maps, written))
-			return Result{}, nil
-		}, Options{})
-		For(c, maps)
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
+			log.note("%v", reconcile.Wrote(ctx, maps, written))
+			log.note("%v", reconcile.Deleted(ctx, maps, written))
+			return reconcile.Result{}, nil
+		}, reconcile.Options{})
+		reconcile.For(c, maps)
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		c.Enqueue(parent)
 		synctest.Wait()
 		require.Equal(t, []string{
@@ -574,20 +577,20 @@ func TestManyKeysBehindACacheWhoseListsFail(t *testing.T) {
 		}
 		api.BeforeWatch = func(metav1.ListOptions) error { requests.Add(1); return nil }
 		children := newMaps(t, api.mapAPI)
-		c := newController(t, func(ctx context.Context, key Key) (Result, error) {
+		c := newController(t, func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
 			if _, exists := children.Get(key); !exists {
-				require.NoError(t, Wrote(ctx, children, api.Create(configMap(key.Name))))
+				require.NoError(t, reconcile.Wrote(ctx, children, api.Create(configMap(key.Name))))
 			}
-			return Result{}, nil
-		}, Options{Workers: 10})
-		For(c, children)
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
+			return reconcile.Result{}, nil
+		}, reconcile.Options{Workers: 10})
+		reconcile.For(c, children)
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		synctest.Wait()
 		api.Hold()
 		down.Store(true)
 		for range 2 {
 			for i := range 200 {
-				c.Enqueue(Key{Namespace: "default", Name: fmt.Sprint("child-", i)})
+				c.Enqueue(reconcile.Key{Namespace: "default", Name: fmt.Sprint("child-", i)})
 			}
 			synctest.Wait()
 		}

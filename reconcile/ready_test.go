@@ -1,4 +1,4 @@
-package reconcile
+package reconcile_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/thermostat-go/thermostat/leaderelection"
+	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
@@ -35,7 +36,7 @@ func TestNotReadyWhileTheLeaseIsRefused(t *testing.T) {
 					Name: "lock", SkipFirstWait: true})
 				require.NoError(t, err)
 				led := make(chan struct{}, 10)
-				m, err := NewManager(ManagerOptions{Elector: elector,
+				m, err := reconcile.NewManager(reconcile.ManagerOptions{Elector: elector,
 					WhileLeading: map[string]func(context.Context) error{
 						"it": func(context.Context) error { led <- struct{}{}; return nil }}})
 				require.NoError(t, err)
@@ -44,11 +45,12 @@ func TestNotReadyWhileTheLeaseIsRefused(t *testing.T) {
 				go func() { done <- m.Run(ctx) }()
 				for range 5 {
 					time.Sleep(10 * time.Minute)
-					require.Equal(t, []string{"this process could not lead because of 403 Forbidden"}, m.notReady())
+					require.Equal(t, []string{"this process could not lead because of 403 Forbidden"},
+						m.Inspect().NotReady)
 				}
 				granted.Store(true)
 				time.Sleep(5 * time.Second)
-				require.Empty(t, m.notReady())
+				require.Empty(t, m.Inspect().NotReady)
 				require.Len(t, led, 1)
 				cancel()
 				require.NoError(t, <-done)

@@ -1,4 +1,4 @@
-package reconcile
+package reconcile_test
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/fakeapi"
+	"github.com/thermostat-go/thermostat/reconcile"
 )
 
 type mapAPI = fakeapi.Resource[*corev1.ConfigMap, *corev1.ConfigMapList]
@@ -59,16 +60,21 @@ func (j *journal) take() []string {
 }
 
 // start runs a Manager until the test ends, or until the function returned is called, which returns what Run did.
-func start(t *testing.T, opts ManagerOptions) (stop func() error) {
+func start(t *testing.T, opts reconcile.ManagerOptions) (stop func() error) {
 	t.Helper()
 	return startIn(t.Context(), t, opts)
 }
 
 // startIn is start with a context, which may have a logger.
-func startIn(ctx context.Context, t *testing.T, opts ManagerOptions) (stop func() error) {
+func startIn(ctx context.Context, t *testing.T, opts reconcile.ManagerOptions) (stop func() error) {
 	t.Helper()
-	m, err := NewManager(opts)
+	m, err := reconcile.NewManager(opts)
 	require.NoError(t, err)
+	return runIn(ctx, t, m)
+}
+
+// runIn runs a Manager as startIn does.
+func runIn(ctx context.Context, t *testing.T, m *reconcile.Manager) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() { done <- m.Run(ctx) }()
@@ -77,9 +83,9 @@ func startIn(ctx context.Context, t *testing.T, opts ManagerOptions) (stop func(
 	return stop
 }
 
-func newController(t *testing.T, r Func, opts Options) *Controller {
+func newController(t *testing.T, r reconcile.Func, opts reconcile.Options) *reconcile.Controller {
 	t.Helper()
-	c, err := NewController("test", r, opts)
+	c, err := reconcile.NewController("test", r, opts)
 	require.NoError(t, err)
 	return c
 }
@@ -99,51 +105,56 @@ func (joinsNothing) Unwrap() []error { return []error{nil} }
 func TestOutcomesDecideWhenAKeyComesBack(t *testing.T) {
 	failure := errors.New("it went wrong")
 	type then struct {
-		result Result
+		result reconcile.Result
 		err    error
 	}
-	soon := RetryAfter(time.Minute, failure)
+	soon := reconcile.RetryAfter(time.Minute, failure)
 	fails := func(err error) then { return then{err: err} }
 	for name, test := range map[string]struct {
 		first  then
 		second time.Duration // when the second run begins; zero: never
 	}{
 		"done":        {first: then{}},
-		"again later": {first: then{result: Result{RequeueAfter: time.Minute}}, second: time.Minute},
+		"again later": {first: then{result: reconcile.Result{RequeueAfter: time.Minute}}, second: time.Minute},
 		"failed":      {first: fails(failure), second: 5 * time.Millisecond},
-		"failed, and says when": {first: fails(fmt.Errorf("w: %w", RetryAfter(time.Hour, failure))),
+		"failed, and says when": {first: fails(fmt.Errorf("w: %w", reconcile.RetryAfter(time.Hour, failure))),
 			second: time.Hour},
-		"failed, and says at once": {first: fails(fmt.Errorf("wrapped: %w", RetryAfter(0, failure))),
+		"failed, and says at once": {first: fails(fmt.Errorf("wrapped: %w", reconcile.RetryAfter(0, failure))),
 			second: 5 * time.Millisecond},
-		"failed, and says long ago": {first: fails(RetryAfter(-time.Minute, failure)), second: 5 * time.Millisecond},
-		"failed, with RequeueAfter": {first: then{result: Result{RequeueAfter: time.Hour}, err: failure},
+		"failed, and says long ago": {first: fails(reconcile.RetryAfter(-time.Minute, failure)),
+			second: 5 * time.Millisecond},
+		"failed, with RequeueAfter": {first: then{result: reconcile.Result{RequeueAfter: time.Hour}, err: failure},
 			second: time.Hour},
-		"failed for good": {first: fails(fmt.Errorf("wrapped: %w", Terminal(failure)))},
-		"one of two for good": {first: fails(errors.Join(Terminal(failure), failure)),
+		"failed for good": {first: fails(fmt.Errorf("wrapped: %w", reconcile.Terminal(failure)))},
+		"one of two for good": {first: fails(errors.Join(reconcile.Terminal(failure), failure)),
 			second: 5 * time.Millisecond},
-		"the other of two for good": {first: fails(fmt.Errorf("%w: %w", failure, Terminal(failure))),
+		"the other of two for good": {first: fails(fmt.Errorf("%w: %w", failure, reconcile.Terminal(failure))),
 			second: 5 * time.Millisecond},
-		"both for good":           {first: fails(errors.Join(Terminal(failure), Terminal(RetryAfter(1, failure))))},
-		"a join for good":         {first: fails(Terminal(errors.Join(failure, failure)))},
-		"for good, and says when": {first: fails(RetryAfter(time.Hour, Terminal(failure)))},
-		"one for good, one says when": {first: fails(errors.Join(Terminal(failure), RetryAfter(time.Hour, failure))),
+		"both for good": {first: fails(errors.Join(reconcile.Terminal(failure),
+			reconcile.Terminal(reconcile.RetryAfter(1, failure))))},
+		"a join for good":         {first: fails(reconcile.Terminal(errors.Join(failure, failure)))},
+		"for good, and says when": {first: fails(reconcile.RetryAfter(time.Hour, reconcile.Terminal(failure)))},
+		"one for good, one says when": {first: fails(errors.Join(reconcile.Terminal(failure),
+			reconcile.RetryAfter(time.Hour, failure))),
 			second: time.Hour},
-		"both say when": {first: fails(errors.Join(RetryAfter(time.Hour, failure), soon)),
+		"both say when": {first: fails(errors.Join(reconcile.RetryAfter(time.Hour, failure), soon)),
 			second: time.Minute},
-		"one says when": {first: fails(errors.Join(RetryAfter(time.Hour, failure), failure)),
+		"one says when": {first: fails(errors.Join(reconcile.RetryAfter(time.Hour, failure), failure)),
 			second: 5 * time.Millisecond},
-		"twice when": {first: fails(RetryAfter(time.Hour, soon)), second: time.Hour},
-		"one says when, and RequeueAfter": {first: then{result: Result{RequeueAfter: time.Minute},
-			err: errors.Join(RetryAfter(time.Hour, failure), failure)}, second: time.Minute},
-		"for good, with RequeueAfter": {first: then{result: Result{RequeueAfter: time.Minute}, err: Terminal(failure)}},
+		"twice when": {first: fails(reconcile.RetryAfter(time.Hour, soon)), second: time.Hour},
+		"one says when, and RequeueAfter": {first: then{result: reconcile.Result{RequeueAfter: time.Minute},
+			err: errors.Join(reconcile.RetryAfter(time.Hour, failure), failure)}, second: time.Minute},
+		"for good, with RequeueAfter": {first: then{result: reconcile.Result{RequeueAfter: time.Minute},
+			err: reconcile.Terminal(failure)}},
 		"the server asks for a pause": {first: fails(fmt.Errorf("wrapped: %w", apierrors.NewTooManyRequests("", 7))),
 			second: 7 * time.Second},
-		"the server asks for a shorter pause": {first: fails(errors.Join(RetryAfter(time.Hour, failure),
-			RetryAfter(time.Hour, apierrors.NewTooManyRequests("", 7)))), second: time.Hour},
+		"the server asks for a shorter pause": {first: fails(errors.Join(reconcile.RetryAfter(time.Hour, failure),
+			reconcile.RetryAfter(time.Hour, apierrors.NewTooManyRequests("", 7)))), second: time.Hour},
 		"the server asks for a day": {first: fails(apierrors.NewTooManyRequests("", 86400)), second: 5 * time.Minute},
 		"an error in itself":        {first: fails(endless{}), second: 5 * time.Millisecond},
 		"joins nothing":             {first: fails(joinsNothing{}), second: 5 * time.Millisecond},
-		"a negative delay":          {first: then{result: Result{RequeueAfter: -1}}, second: 5 * time.Millisecond},
+		"a negative delay": {first: then{result: reconcile.Result{RequeueAfter: -1}},
+			second: 5 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -151,15 +162,15 @@ func TestOutcomesDecideWhenAKeyComesBack(t *testing.T) {
 				api.Create(configMap("a"))
 				began, log := time.Now(), journal{}
 				runs := 0
-				c := newController(t, func(context.Context, Key) (Result, error) {
+				c := newController(t, func(context.Context, reconcile.Key) (reconcile.Result, error) {
 					log.note("%s", time.Since(began))
 					if runs++; runs == 1 {
 						return test.first.result, test.first.err
 					}
-					return Result{}, nil
-				}, Options{})
-				For(c, newMaps(t, api))
-				start(t, ManagerOptions{Controllers: []*Controller{c}})
+					return reconcile.Result{}, nil
+				}, reconcile.Options{})
+				reconcile.For(c, newMaps(t, api))
+				start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 				time.Sleep(24 * time.Hour)
 				synctest.Wait()
 				want := []string{"0s"}
@@ -178,15 +189,15 @@ func TestAPanicIsAnErrorAndTheWorkerLivesOn(t *testing.T) {
 		api.Create(configMap("a"))
 		var log journal
 		runs := 0
-		c := newController(t, func(_ context.Context, key Key) (Result, error) {
+		c := newController(t, func(_ context.Context, key reconcile.Key) (reconcile.Result, error) {
 			log.note("%s", key)
 			if runs++; runs < 3 {
 				panic("ouch")
 			}
-			return Result{}, nil
-		}, Options{})
-		For(c, newMaps(t, api))
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
+			return reconcile.Result{}, nil
+		}, reconcile.Options{})
+		reconcile.For(c, newMaps(t, api))
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		require.Equal(t, []string{"default/a", "default/a", "default/a"}, log.take())
@@ -198,13 +209,13 @@ func TestAReconcileEndsWithItsTimeout(t *testing.T) {
 		api := newMapAPI()
 		api.Create(configMap("a"))
 		began, log := time.Now(), journal{}
-		c := newController(t, func(ctx context.Context, _ Key) (Result, error) {
+		c := newController(t, func(ctx context.Context, _ reconcile.Key) (reconcile.Result, error) {
 			<-ctx.Done()
 			log.note("%s", time.Since(began))
-			return Result{}, Terminal(ctx.Err())
-		}, Options{Timeout: time.Minute})
-		For(c, newMaps(t, api))
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
+			return reconcile.Result{}, reconcile.Terminal(ctx.Err())
+		}, reconcile.Options{Timeout: time.Minute})
+		reconcile.For(c, newMaps(t, api))
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		require.Equal(t, []string{"1m0s"}, log.take())
@@ -218,16 +229,16 @@ func TestAChangeDoesNotEndThePauseThatTheServerAsksFor(t *testing.T) {
 		api.Create(configMap("a"))
 		began, log := time.Now(), journal{}
 		var answer error = apierrors.NewTooManyRequests("the server is busy", 10)
-		c := newController(t, func(_ context.Context, key Key) (Result, error) {
+		c := newController(t, func(_ context.Context, key reconcile.Key) (reconcile.Result, error) {
 			log.note("%s at %s", key.Name, time.Since(began))
 			if key.Name == "a" {
 				defer func() { answer = nil }()
-				return Result{}, answer
+				return reconcile.Result{}, answer
 			}
-			return Result{}, nil
-		}, Options{})
-		For(c, newMaps(t, api))
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
+			return reconcile.Result{}, nil
+		}, reconcile.Options{})
+		reconcile.For(c, newMaps(t, api))
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		touch := func(m *corev1.ConfigMap) { m.Data = map[string]string{"at": time.Now().String()} }
 		for _, name := range []string{"b", "c"} {
 			time.Sleep(3 * time.Second)

@@ -1,4 +1,4 @@
-package reconcile
+package reconcile_test
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
 	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/reconcile"
 )
 
 // inRun calls f in a bubble, with the ctx of a run and a function that ends leadership, and what f returns when the run
@@ -21,16 +23,14 @@ func inRun(t *testing.T, f func(ctx context.Context, stop func()) (after func())
 		acting, stop := context.WithCancel(t.Context())
 		defer stop()
 		var after func()
-		c := newController(t, func(ctx context.Context, _ Key) (Result, error) {
+		c := newController(t, func(ctx context.Context, _ reconcile.Key) (reconcile.Result, error) {
 			after = f(ctx, stop)
-			return Result{}, nil
-		}, Options{Timeout: time.Minute})
-		w := newWorker(c, acting, acting, nil)
-		defer w.stopTimer()
+			return reconcile.Result{}, nil
+		}, reconcile.Options{Timeout: time.Minute})
 		c.Enqueue(parent)
-		claim, err := c.queue.Take(acting)
+		claim, err := c.Queue().Take(acting)
 		require.NoError(t, err)
-		w.handle(claim)
+		c.Handle(acting, claim)
 		after()
 	})
 }
@@ -87,9 +87,8 @@ func TestWhatIsDerivedFromTheCtxOfARunEndsWithIt(t *testing.T) {
 		child, cancel := context.WithTimeout(context.WithValue(ctx, mine{}, "value"), time.Hour)
 		t.Cleanup(cancel)
 		require.Equal(t, "value", child.Value(mine{}))
-		r, ok := child.Value(runKey{}).(*run)
-		require.True(t, ok)
-		require.Equal(t, parent, r.Key)
+		causes, _ := reconcile.Causes(child)
+		require.Len(t, causes, 1, "it is the ctx of the run")
 		deadline, _ := child.Deadline()
 		require.Equal(t, time.Now().Add(time.Minute), deadline)
 
@@ -122,13 +121,13 @@ func TestARunHasOneContextWhoeverAsksFirst(t *testing.T) {
 func TestTheLoggerOfARunHasControllerAndKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log journal
-		c := newController(t, func(ctx context.Context, _ Key) (Result, error) {
+		c := newController(t, func(ctx context.Context, _ reconcile.Key) (reconcile.Result, error) {
 			klog.FromContext(ctx).Info("hello", "ctx", fmt.Sprint(ctx))
-			return Result{}, nil
-		}, Options{})
-		For(c, newMaps(t, newMapAPI()))
+			return reconcile.Result{}, nil
+		}, reconcile.Options{})
+		reconcile.For(c, newMaps(t, newMapAPI()))
 		ctx := klog.NewContext(t.Context(), funcr.New(func(_, args string) { log.note("%s", args) }, funcr.Options{}))
-		startIn(ctx, t, ManagerOptions{Controllers: []*Controller{c}})
+		startIn(ctx, t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		synctest.Wait()
 		log.take()
 		c.Enqueue(parent)

@@ -1,4 +1,4 @@
-package reconcile
+package reconcile_test
 
 import (
 	"context"
@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/thermostat-go/thermostat/reconcile"
 )
 
-// until returns a runnable that notes when it begins and ends, and takes a while to end.
-func until(log *journal, name string, takes time.Duration) func(context.Context) error {
+// runsUntil returns a runnable that notes when it begins and ends, and takes a while to end.
+func runsUntil(log *journal, name string, takes time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		log.note("%s begins", name)
 		<-ctx.Done()
@@ -28,19 +30,19 @@ func TestRunnablesLiveAsLongAsWhatTheyRunWith(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, log := newMapAPI(), &journal{}
 		maps := newMaps(t, api)
-		c := newController(t, noting(&journal{}), Options{})
-		For(c, maps)
+		c := newController(t, noting(&journal{}), reconcile.Options{})
+		reconcile.For(c, maps)
 		e := &scripted{lead: make(chan context.Context), ended: make(chan error, 10)}
-		stop := start(t, ManagerOptions{Controllers: []*Controller{c}, Elector: e,
+		stop := start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}, Elector: e,
 			Beside: map[string]func(context.Context) error{
 				"beside": func(ctx context.Context) error {
 					require.NoError(t, maps.WaitForSync(ctx))
 					defer func() { require.Equal(t, "Live", string(maps.Health().State)) }()
-					return until(log, "beside", time.Second)(ctx)
+					return runsUntil(log, "beside", time.Second)(ctx)
 				},
 				"once": func(context.Context) error { log.note("once"); return nil },
 			},
-			WhileLeading: map[string]func(context.Context) error{"leading": until(log, "leading", 2*time.Second)},
+			WhileLeading: map[string]func(context.Context) error{"leading": runsUntil(log, "leading", 2*time.Second)},
 		})
 		require.Equal(t, []string{"beside begins", "once"}, taken(log))
 
@@ -65,8 +67,8 @@ func TestRunnablesLiveAsLongAsWhatTheyRunWith(t *testing.T) {
 func TestARunnableNeedsNoController(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &journal{}
-		stop := start(t, ManagerOptions{
-			WhileLeading: map[string]func(context.Context) error{"a": until(log, "a", 0)}})
+		stop := start(t, reconcile.ManagerOptions{
+			WhileLeading: map[string]func(context.Context) error{"a": runsUntil(log, "a", 0)}})
 		require.Equal(t, []string{"a begins"}, taken(log))
 		require.NoError(t, stop())
 	})
@@ -79,27 +81,27 @@ func TestARunnableThatFailsEndsTheManager(t *testing.T) {
 		t.Run(fmt.Sprint("while leading ", leading), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				api, log := newMapAPI(), &journal{}
-				c := newController(t, noting(&journal{}), Options{})
-				For(c, newMaps(t, api))
+				c := newController(t, noting(&journal{}), reconcile.Options{})
+				reconcile.For(c, newMaps(t, api))
 				tenure, lose := context.WithCancel(context.Background())
 				defer lose()
 				e := &scripted{lead: make(chan context.Context, 1), ended: make(chan error, 1)}
 				e.lead <- tenure
-				opts := ManagerOptions{Controllers: []*Controller{c}, Elector: e,
-					Beside:       map[string]func(context.Context) error{"other": until(log, "other", 0)},
-					WhileLeading: map[string]func(context.Context) error{"third": until(log, "third", 0)}}
+				opts := reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}, Elector: e,
+					Beside:       map[string]func(context.Context) error{"other": runsUntil(log, "other", 0)},
+					WhileLeading: map[string]func(context.Context) error{"third": runsUntil(log, "third", 0)}}
 				late := func(context.Context) error { time.Sleep(time.Minute); return broken }
 				if leading {
 					opts.WhileLeading["it"] = late
 				} else {
 					opts.Beside["it"] = late
 				}
-				m, err := NewManager(opts)
+				m, err := reconcile.NewManager(opts)
 				require.NoError(t, err)
 				err = m.Run(t.Context())
 				require.ErrorContains(t, err, "runnable it: broken")
 				require.ErrorIs(t, err, broken)
-				require.NotErrorIs(t, err, ErrStuck)
+				require.NotErrorIs(t, err, reconcile.ErrStuck)
 				require.Equal(t, []string{"third ends", "other ends"}, log.take()[2:])
 				require.NoError(t, <-e.ended, "the Lease is released")
 			})
@@ -118,7 +120,7 @@ func TestARunnableThatGoesOnKeepsTheLease(t *testing.T) {
 			"runnable it had 10s to end", 40 * time.Second},
 		"it says so": {func(ctx context.Context, _ chan struct{}) error {
 			<-ctx.Done()
-			return fmt.Errorf("the upload %w", ErrStuck)
+			return fmt.Errorf("the upload %w", reconcile.ErrStuck)
 		}, "runnable it: the upload did not stop in time", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -127,15 +129,16 @@ func TestARunnableThatGoesOnKeepsTheLease(t *testing.T) {
 				defer close(release)
 				e := &scripted{lead: make(chan context.Context, 1), ended: make(chan error, 1)}
 				e.lead <- t.Context()
-				stop := start(t, ManagerOptions{Elector: e, WhileLeading: map[string]func(context.Context) error{
-					"it": func(ctx context.Context) error { return test.run(ctx, release) }}})
+				stop := start(t,
+					reconcile.ManagerOptions{Elector: e, WhileLeading: map[string]func(context.Context) error{
+						"it": func(ctx context.Context) error { return test.run(ctx, release) }}})
 				synctest.Wait()
 				began := time.Now()
 				err := stop()
-				require.ErrorIs(t, err, ErrStuck)
+				require.ErrorIs(t, err, reconcile.ErrStuck)
 				require.ErrorContains(t, err, test.want)
 				require.Equal(t, test.took, time.Since(began))
-				require.ErrorIs(t, <-e.ended, ErrStuck, "the elector must not release the Lease")
+				require.ErrorIs(t, <-e.ended, reconcile.ErrStuck, "the elector must not release the Lease")
 			})
 		})
 	}
@@ -146,8 +149,9 @@ func TestAThroughoutThatDoesNotEndIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		defer close(release)
-		stop := start(t, ManagerOptions{StopGrace: time.Second, Throughout: map[string]func(context.Context) error{
-			"hangs": func(context.Context) error { <-release; return nil }}})
+		stop := start(t, reconcile.ManagerOptions{StopGrace: time.Second,
+			Throughout: map[string]func(context.Context) error{
+				"hangs": func(context.Context) error { <-release; return nil }}})
 		synctest.Wait()
 		began := time.Now()
 		require.ErrorContains(t, stop(), "runnable hangs had 2s to end")
@@ -160,7 +164,7 @@ func TestABesideThatDoesNotEndIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		defer close(release)
-		stop := start(t, ManagerOptions{Beside: map[string]func(context.Context) error{
+		stop := start(t, reconcile.ManagerOptions{Beside: map[string]func(context.Context) error{
 			"hangs": func(context.Context) error { <-release; return nil },
 			"fails": func(ctx context.Context) error { <-ctx.Done(); return errors.New("http: Server closed") },
 		}})

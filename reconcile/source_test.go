@@ -1,4 +1,4 @@
-package reconcile
+package reconcile_test
 
 import (
 	"context"
@@ -11,11 +11,16 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/thermostat-go/thermostat/reconcile"
 )
 
 // noting is a Reconciler that notes which keys it was called with.
-func noting(log *journal) Func {
-	return func(_ context.Context, key Key) (Result, error) { log.note("%s", key); return Result{}, nil }
+func noting(log *journal) reconcile.Func {
+	return func(_ context.Context, key reconcile.Key) (reconcile.Result, error) {
+		log.note("%s", key)
+		return reconcile.Result{}, nil
+	}
 }
 
 func taken(log *journal) []string {
@@ -37,15 +42,15 @@ func TestForNamesTheObjectItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, log := newMapAPI(), &journal{}
 		api.Create(configMap("a"))
-		c := newController(t, noting(log), Options{})
-		For(c, newMaps(t, api))
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		c := newController(t, noting(log), reconcile.Options{})
+		reconcile.For(c, newMaps(t, api))
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		require.Equal(t, []string{"default/a"}, taken(log))
 		api.Update("default", "a", func(m *corev1.ConfigMap) { m.Data = map[string]string{"k": "v"} })
 		require.Equal(t, []string{"default/a"}, taken(log))
 		api.Delete("default", "a")
 		require.Equal(t, []string{"default/a"}, taken(log), "a deletion is a change, too")
-		c.Enqueue(Key{Namespace: "x", Name: "y"})
+		c.Enqueue(reconcile.Key{Namespace: "x", Name: "y"})
 		require.Equal(t, []string{"x/y"}, taken(log))
 	})
 }
@@ -59,9 +64,9 @@ func TestOwnsNamesTheOldOwnerAndTheNewOne(t *testing.T) {
 		api.Create(owned)
 		api.Create(foreign)
 		api.Create(configMap("orphan"))
-		c := newController(t, noting(log), Options{})
-		Owns(c, newMaps(t, api), appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		c := newController(t, noting(log), reconcile.Options{})
+		reconcile.Owns(c, newMaps(t, api), appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		require.Equal(t, []string{"default/one"}, taken(log))
 		api.Update("default", "owned", func(m *corev1.ConfigMap) {
 			m.OwnerReferences = controlledBy("apps/v1",
@@ -88,14 +93,14 @@ func TestAnObjectThatMakesWatchesPanicLosesNoKey(t *testing.T) {
 		api.Create(configMap("bad"))
 		api.Create(configMap("good"))
 		healed := false
-		c := newController(t, noting(log), Options{})
-		Watches(c, newMaps(t, api), func(m *corev1.ConfigMap) []Key {
+		c := newController(t, noting(log), reconcile.Options{})
+		reconcile.Watches(c, newMaps(t, api), func(m *corev1.ConfigMap) []reconcile.Key {
 			if !healed && (m.Name == "bad" || m.Data["bad"] != "") {
 				panic("ouch")
 			}
-			return []Key{{Namespace: "mapped", Name: m.Name + m.Data["to"]}}
+			return []reconcile.Key{{Namespace: "mapped", Name: m.Name + m.Data["to"]}}
 		})
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		change := func(name string, data map[string]string) []string {
 			t.Helper()
 			api.Update("default", name, func(m *corev1.ConfigMap) { m.Data = data })
@@ -106,8 +111,9 @@ func TestAnObjectThatMakesWatchesPanicLosesNoKey(t *testing.T) {
 		require.Equal(t, had, change("good", map[string]string{"bad": "it is"}), "it named that before")
 		require.Equal(t, had, change("good", map[string]string{"bad": "still"}))
 		require.Equal(t, 2, c.Inspect().Panicking)
-		require.Contains(t, c.Why(Key{Namespace: "mapped", Name: "good"}), " But a function of Watches configmaps "+
-			"panics on 2 objects, such as default/bad, so changes may be missed.")
+		require.Contains(t, c.Why(reconcile.Key{Namespace: "mapped", Name: "good"}),
+			" But a function of Watches configmaps "+
+				"panics on 2 objects, such as default/bad, so changes may be missed.")
 		require.Equal(t, []string{"mapped/good", "mapped/good2"}, change("good", map[string]string{"to": "2"}),
 			"it is valid again")
 		require.Equal(t, 1, c.Inspect().Panicking)
@@ -121,7 +127,7 @@ func TestAnObjectThatMakesWatchesPanicLosesNoKey(t *testing.T) {
 		api.Bookmark()
 		require.Equal(t, []string{"mapped/bad"}, taken(log), "the function is asked again")
 		require.Zero(t, c.Inspect().Panicking)
-		require.NotContains(t, c.Why(Key{Namespace: "mapped", Name: "good"}), "panics")
+		require.NotContains(t, c.Why(reconcile.Key{Namespace: "mapped", Name: "good"}), "panics")
 	})
 }
 
@@ -132,14 +138,14 @@ func TestADeletionThatMakesWatchesPanicIsToldLater(t *testing.T) {
 		api.Create(configMap("a"))
 		api.Create(configMap("b"))
 		panics := false
-		c := newController(t, noting(log), Options{})
-		Watches(c, newMaps(t, api), func(m *corev1.ConfigMap) []Key {
+		c := newController(t, noting(log), reconcile.Options{})
+		reconcile.Watches(c, newMaps(t, api), func(m *corev1.ConfigMap) []reconcile.Key {
 			if panics {
 				panic("ouch")
 			}
-			return []Key{{Name: m.Name + m.Data["to"]}}
+			return []reconcile.Key{{Name: m.Name + m.Data["to"]}}
 		})
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		require.Len(t, taken(log), 2)
 		panics = true
 		api.Delete("default", "a")
@@ -182,9 +188,9 @@ func TestClusterOwnsNamesAnOwnerWithoutANamespace(t *testing.T) {
 		owned := configMap("owned")
 		owned.OwnerReferences = controlledBy("v1", "Node", "n1")
 		api.Create(owned)
-		c := newController(t, noting(log), Options{})
-		ClusterOwns(c, newMaps(t, api), corev1.SchemeGroupVersion.WithKind("Node"))
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		c := newController(t, noting(log), reconcile.Options{})
+		reconcile.ClusterOwns(c, newMaps(t, api), corev1.SchemeGroupVersion.WithKind("Node"))
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		require.Equal(t, []string{"/n1"}, taken(log))
 	})
 }
@@ -192,20 +198,20 @@ func TestClusterOwnsNamesAnOwnerWithoutANamespace(t *testing.T) {
 func TestWatchesChanNamesWhatComesOutOfAChannel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &journal{}
-		names, plain := make(chan string), make(chan Key)
-		c := newController(t, func(ctx context.Context, key Key) (Result, error) {
-			causes, _ := Causes(ctx)
+		names, plain := make(chan string), make(chan reconcile.Key)
+		c := newController(t, func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
+			causes, _ := reconcile.Causes(ctx)
 			log.note("%s: %v", key, causes)
-			return Result{}, nil
-		}, Options{})
-		WatchesChan(c, "names", names, func(name string) []Key {
+			return reconcile.Result{}, nil
+		}, reconcile.Options{})
+		reconcile.WatchesChan(c, "names", names, func(name string) []reconcile.Key {
 			if name == "bad" {
 				panic("ouch")
 			}
-			return []Key{{Name: name + "-1"}, {Name: name + "-2"}}
+			return []reconcile.Key{{Name: name + "-1"}, {Name: name + "-2"}}
 		})
-		WatchesChan(c, "keys", plain, func(k Key) []Key { return []Key{k} })
-		stop := start(t, ManagerOptions{Controllers: []*Controller{c}})
+		reconcile.WatchesChan(c, "keys", plain, func(k reconcile.Key) []reconcile.Key { return []reconcile.Key{k} })
+		stop := start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		names <- "a"
 		names <- "bad"
 		plain <- parent

@@ -1,13 +1,14 @@
-package reconcile
+package reconcile_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/thermostat-go/thermostat/reconcile"
 )
 
 // forgetful is an Elector that keeps what lead has returned to itself. Its Lease is lost after a second.
@@ -44,43 +45,24 @@ func TestTheManagerEndsWhenWorkGoesOn(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				hung := make(chan struct{})
 				defer close(hung)
-				c := newController(t, func(context.Context, Key) (Result, error) { <-hung; return Result{}, nil },
-					Options{})
-				For(c, newMaps(t, newMapAPI()))
+				c := newController(t, func(context.Context, reconcile.Key) (reconcile.Result,
+					error) {
+					<-hung
+					return reconcile.Result{}, nil
+				}, reconcile.Options{})
+				reconcile.For(c, newMaps(t, newMapAPI()))
 				c.Enqueue(parent)
-				m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}, Elector: elector,
+				m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c},
+					Elector:   elector,
 					StopGrace: 5 * time.Second})
 				require.NoError(t, err)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				err = m.Run(ctx)
-				require.ErrorIs(t, err, ErrStuck)
+				require.ErrorIs(t, err, reconcile.ErrStuck)
 				require.NoError(t, ctx.Err(), "it has not waited to be told")
 				require.Equal(t, 1, elector.terms)
 			})
 		})
 	}
-}
-
-// unready is an Elector that says why it could not lead.
-type unready struct {
-	forgetful
-	err error
-}
-
-func (u *unready) Ready() error { return u.err }
-
-func TestAManagerIsNotReadyWhileItsElectorIsNot(t *testing.T) {
-	elector := &unready{err: errors.New("not allowed to get the lease")}
-	c := newController(t, noting(&journal{}), Options{})
-	For(c, newMaps(t, newMapAPI()))
-	m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}, Elector: elector})
-	require.NoError(t, err)
-	m.informers = nil // which have not been run
-	require.Equal(t, []string{"not started"}, m.notReady())
-	m.ready.Store(nil)
-	require.Equal(t, []string{"this process could not lead because of an error of type *errors.errorString (see the " +
-		"log)"}, m.notReady())
-	elector.err = nil
-	require.Empty(t, m.notReady())
 }

@@ -41,15 +41,8 @@ func BenchmarkTrackWrites(b *testing.B) {
 		{"read", http.MethodGet, "/api/v1/namespaces/a/pods/p"},
 	} {
 		b.Run(kind.name, func(b *testing.B) {
-			c, err := NewController("bench", noting(&journal{}), Options{})
-			if err != nil {
-				b.Fatal(err)
-			}
-			inf, err := informer.New[*corev1.ConfigMap](newMapAPI(), informer.Options[*corev1.ConfigMap]{})
-			if err != nil {
-				b.Fatal(err)
-			}
-			cache := c.ledger.CacheOf(hasPod{inf})
+			c := newController(b)
+			cache := c.ledger.CacheOf(hasPod{newMaps(b)})
 			cache.Learner = &writes.Learner{}
 			pods := &url.URL{Scheme: "https", Host: "server:6443", Path: "/api/v1/pods"}
 			cache.Learner.Learn(&http.Request{URL: pods})
@@ -80,3 +73,7 @@ type hasPod struct{ *cachedMaps }
 func (hasPod) Version(Key) (informer.Version, bool) {
 	return informer.Version{UID: "u", ResourceVersion: "7"}, true
 }
+
+type tripper func(*http.Request) (*http.Response, error)
+
+func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

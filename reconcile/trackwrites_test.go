@@ -1,4 +1,4 @@
-package reconcile
+package reconcile_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile"
 )
 
 // A controller with a custom resource of a version that is not called v1 or the like runs, beside one with a core
@@ -22,14 +23,14 @@ func TestAnInformerOfAnyVersionIsSeenByTrackWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &journal{}
 		ctx := klog.NewContext(t.Context(), log.logger())
-		c := newController(t, noting(&journal{}), Options{})
+		c := newController(t, noting(&journal{}), reconcile.Options{})
 		for _, path := range []string{"/api/v1/configmaps", "/apis/g.io/v1api20201101/configmaps", "/v1/things"} {
 			opts := informer.Options[*corev1.ConfigMap]{Name: path}
 			maps, err := informer.New[*corev1.ConfigMap](asking{newMapAPI(), path}, opts)
 			require.NoError(t, err)
-			DependsOn(c, maps)
+			reconcile.DependsOn(c, maps)
 		}
-		stop := startIn(ctx, t, ManagerOptions{Controllers: []*Controller{c}})
+		stop := startIn(ctx, t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		time.Sleep(time.Minute)
 		require.NoError(t, stop())
 		lines := fmt.Sprint(log.take())

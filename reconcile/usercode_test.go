@@ -1,4 +1,4 @@
-package reconcile
+package reconcile_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 	"github.com/thermostat-go/thermostat/workqueue"
 )
@@ -52,23 +53,23 @@ func TestReconcileTakesNobodyDown(t *testing.T) {
 					h := &hostile{fail: fail, where: where}
 					var log journal
 					runs := 0
-					c := newController(t, func(_ context.Context, key Key) (Result, error) {
+					c := newController(t, func(_ context.Context, key reconcile.Key) (reconcile.Result, error) {
 						log.note("%s", key.Name)
 						if runs++; runs > 2 {
-							return Result{}, nil
+							return reconcile.Result{}, nil
 						}
 						h.at("Reconcile")
-						return Result{}, errors.Join(h)
-					}, Options{})
-					For(c, newMaps(t, newMapAPI()))
-					stop := start(t, ManagerOptions{Controllers: []*Controller{c}})
+						return reconcile.Result{}, errors.Join(h)
+					}, reconcile.Options{})
+					reconcile.For(c, newMaps(t, newMapAPI()))
+					stop := start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 					c.Enqueue(parent)
 					time.Sleep(time.Hour)
 					require.Equal(t, []string{"parent", "parent", "parent"}, taken(&log))
 					require.Equal(t, 2, h.calls)
-					c.Enqueue(Key{Name: "other"})
+					c.Enqueue(reconcile.Key{Name: "other"})
 					require.Equal(t, []string{"other"}, taken(&log), "the worker lives on")
-					require.NoError(t, c.alive())
+					require.NoError(t, c.Alive())
 					require.Zero(t, c.Stats().Queue.Active)
 					require.NoError(t, stop())
 				})
@@ -89,16 +90,16 @@ func (a around) As(any) bool   { panic("As") }
 func TestTheErrorOfAPanicIsLookedAtWithinTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		runs := 0
-		c := newController(t, func(context.Context, Key) (Result, error) {
+		c := newController(t, func(context.Context, reconcile.Key) (reconcile.Result, error) {
 			if runs++; runs > 1 {
-				return Result{}, nil
+				return reconcile.Result{}, nil
 			}
 			var inner *lifecycle.PanicError
 			require.ErrorAs(t, lifecycle.Try(func() { panic("ouch") }), &inner)
-			return Result{}, around{inner}
-		}, Options{})
-		For(c, newMaps(t, newMapAPI()))
-		stop := start(t, ManagerOptions{Controllers: []*Controller{c}})
+			return reconcile.Result{}, around{inner}
+		}, reconcile.Options{})
+		reconcile.For(c, newMaps(t, newMapAPI()))
+		stop := start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		c.Enqueue(parent)
 		time.Sleep(time.Hour)
 		synctest.Wait()
@@ -109,30 +110,30 @@ func TestTheErrorOfAPanicIsLookedAtWithinTheCall(t *testing.T) {
 }
 
 // told is a Recorder that notes what a method of its is told of.
-type told struct {
-	noRecorder
-	parked func()
-}
+type told struct{ parked func() }
 
-func (o *told) Controller(string, func() status.Stats) Recorder { return o }
-func (o *told) Parked(time.Duration)                            { o.parked() }
+func (o *told) Controller(string, func() status.Stats) reconcile.Recorder { return o }
+func (*told) Waited(workqueue.Priority, time.Duration)                    {}
+func (*told) Worked(workqueue.Priority, time.Duration)                    {}
+func (*told) Reconciled(string, time.Duration)                            {}
+func (o *told) Parked(time.Duration)                                      { o.parked() }
 
 // TestAKeyIsQueuedBeforeAnybodyIsToldThatItIsNoLongerParked: whatever becomes of the telling, the key is not lost.
 func TestAKeyIsQueuedBeforeAnybodyIsToldThatItIsNoLongerParked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, recorder, runs := newMapAPI(), &told{}, 0
 		inf := newMaps(t, api)
-		c := newController(t, func(ctx context.Context, _ Key) (Result, error) {
+		c := newController(t, func(ctx context.Context, _ reconcile.Key) (reconcile.Result, error) {
 			if runs++; runs > 1 {
-				return Result{}, nil
+				return reconcile.Result{}, nil
 			}
 			api.Hold()
-			return Result{}, Wrote(ctx, inf, api.Create(configMap("child")))
-		}, Options{Metrics: recorder})
+			return reconcile.Result{}, reconcile.Wrote(ctx, inf, api.Create(configMap("child")))
+		}, reconcile.Options{Metrics: recorder})
 		var adds []uint64
 		recorder.parked = func() { adds = append(adds, c.Stats().Queue.Adds) }
-		DependsOn(c, inf)
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		reconcile.DependsOn(c, inf)
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		c.Enqueue(parent)
 		synctest.Wait()
 		c.Enqueue(parent)
@@ -166,21 +167,21 @@ func (b brittle) Error(_ error, line string, _ ...any) {
 // left behind. The informer's goroutine, which recovers from panics of handlers, makes no difference.
 func TestAPanicElsewhereEndsTheProcess(t *testing.T) {
 	swordfish := func() { panic("swordfish") }
-	places := map[string]func(*Options, *ManagerOptions){
-		"Priority": func(opts *Options, _ *ManagerOptions) {
-			opts.Priority = func(Key) workqueue.Priority { swordfish(); return 0 }
+	places := map[string]func(*reconcile.Options, *reconcile.ManagerOptions){
+		"Priority": func(opts *reconcile.Options, _ *reconcile.ManagerOptions) {
+			opts.Priority = func(reconcile.Key) workqueue.Priority { swordfish(); return 0 }
 		},
-		"OnRun": func(opts *Options, _ *ManagerOptions) {
-			opts.OnRun = func(string, Key, status.Run) { swordfish() }
+		"OnRun": func(opts *reconcile.Options, _ *reconcile.ManagerOptions) {
+			opts.OnRun = func(string, reconcile.Key, status.Run) { swordfish() }
 		},
-		"a Recorder, on an informer's goroutine": func(opts *Options, _ *ManagerOptions) {
+		"a Recorder, on an informer's goroutine": func(opts *reconcile.Options, _ *reconcile.ManagerOptions) {
 			opts.Metrics = &told{parked: swordfish}
 		},
-		"a log sink, on an informer's goroutine": func(*Options, *ManagerOptions) {
+		"a log sink, on an informer's goroutine": func(*reconcile.Options, *reconcile.ManagerOptions) {
 			klog.SetLogger(logr.New(brittle{"No longer parked"}))
 			require.NoError(t, new(klog.Level).Set("4"))
 		},
-		"a runnable": func(_ *Options, opts *ManagerOptions) {
+		"a runnable": func(_ *reconcile.Options, opts *reconcile.ManagerOptions) {
 			opts.WhileLeading = map[string]func(context.Context) error{
 				"it": func(context.Context) error { swordfish(); return nil }}
 		},
@@ -188,19 +189,20 @@ func TestAPanicElsewhereEndsTheProcess(t *testing.T) {
 	if place := os.Getenv("THERMOSTAT_TEST_PANIC"); place != "" {
 		api, runs := newMapAPI(), 0
 		inf := newMaps(t, api)
-		opts, manager := Options{}, ManagerOptions{}
+		opts, manager := reconcile.Options{}, reconcile.ManagerOptions{}
 		places[place](&opts, &manager)
-		c := newController(t, func(ctx context.Context, _ Key) (Result, error) {
+		c := newController(t, func(ctx context.Context, _ reconcile.Key) (reconcile.Result, error) {
 			if runs++; runs > 1 {
-				return Result{}, errors.New("no")
+				return reconcile.Result{}, errors.New("no")
 			}
 			api.Hold()
 			time.AfterFunc(100*time.Millisecond, api.Release)
-			return Result{RequeueAfter: time.Millisecond}, Wrote(ctx, inf, api.Create(configMap("child")))
+			return reconcile.Result{RequeueAfter: time.Millisecond}, reconcile.Wrote(ctx, inf,
+				api.Create(configMap("child")))
 		}, opts)
-		For(c, inf)
-		manager.Controllers = []*Controller{c}
-		c.queue.Add(parent)
+		reconcile.For(c, inf)
+		manager.Controllers = []*reconcile.Controller{c}
+		c.Queue().Add(parent)
 		start(t, manager)
 		time.Sleep(3 * time.Second)
 		return
@@ -224,15 +226,15 @@ func TestAKeyWhoseRunEndsItsGoroutineComesBackLikeOneThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, log := time.Now(), journal{}
 		runs := 0
-		c := newController(t, func(context.Context, Key) (Result, error) {
+		c := newController(t, func(context.Context, reconcile.Key) (reconcile.Result, error) {
 			log.note("%s", time.Since(began))
 			if runs++; runs < 4 {
 				runtime.Goexit()
 			}
-			return Result{}, nil
-		}, Options{})
-		For(c, newMaps(t, newMapAPI()))
-		stop := start(t, ManagerOptions{Controllers: []*Controller{c}})
+			return reconcile.Result{}, nil
+		}, reconcile.Options{})
+		reconcile.For(c, newMaps(t, newMapAPI()))
+		stop := start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		c.Enqueue(parent)
 		time.Sleep(time.Hour)
 		synctest.Wait()
@@ -246,7 +248,7 @@ func TestACallThatIsStuckAndThenEndsItsGoroutineLeavesNoWorkerTooMany(t *testing
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		var log journal
-		c := newController(t, func(_ context.Context, key Key) (Result, error) {
+		c := newController(t, func(_ context.Context, key reconcile.Key) (reconcile.Result, error) {
 			log.note("%s", key.Name)
 			if key == parent {
 				if _, first := <-release; first {
@@ -254,10 +256,10 @@ func TestACallThatIsStuckAndThenEndsItsGoroutineLeavesNoWorkerTooMany(t *testing
 				}
 			}
 			time.Sleep(time.Second)
-			return Result{}, nil
-		}, Options{Timeout: time.Minute})
-		For(c, newMaps(t, newMapAPI()))
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
+			return reconcile.Result{}, nil
+		}, reconcile.Options{Timeout: time.Minute})
+		reconcile.For(c, newMaps(t, newMapAPI()))
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		c.Enqueue(parent)
 		time.Sleep(time.Hour)
 		require.Equal(t, 1, c.Stuck())
@@ -268,7 +270,7 @@ func TestACallThatIsStuckAndThenEndsItsGoroutineLeavesNoWorkerTooMany(t *testing
 		require.Zero(t, c.Stuck())
 		log.take()
 		for _, name := range []string{"a", "b"} {
-			c.Enqueue(Key{Name: name})
+			c.Enqueue(reconcile.Key{Name: name})
 		}
 		require.Len(t, taken(&log), 1, "there is one worker")
 	})
@@ -278,32 +280,35 @@ func TestACallThatIsStuckAndThenEndsItsGoroutineLeavesNoWorkerTooMany(t *testing
 // of its failures stays.
 func TestFailuresOutliveAClaimThatNeverRan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for name, acting := range map[string]func(context.CancelFunc) Func{
+		for name, acting := range map[string]func(context.CancelFunc) reconcile.Func{
 			"before the run": nil,
-			"in the run": func(stop context.CancelFunc) Func {
-				return func(ctx context.Context, _ Key) (Result, error) { stop(); return Result{}, ctx.Err() }
+			"in the run": func(stop context.CancelFunc) reconcile.Func {
+				return func(ctx context.Context, _ reconcile.Key) (reconcile.Result, error) {
+					stop()
+					return reconcile.Result{}, ctx.Err()
+				}
 			},
 		} {
 			ctx, stop := context.WithCancel(t.Context())
-			limiter := workqueue.Exponential[Key](5*time.Millisecond, time.Minute, 0)
-			r := Func(func(context.Context, Key) (Result, error) { return Result{}, errors.New("no") })
+			limiter := workqueue.Exponential[reconcile.Key](5*time.Millisecond, time.Minute, 0)
+			r := reconcile.Func(func(context.Context, reconcile.Key) (reconcile.Result, error) {
+				return reconcile.Result{}, errors.New("no")
+			})
 			if acting != nil {
 				r = acting(stop)
 			}
-			c := newController(t, r, Options{RateLimiter: limiter})
+			c := newController(t, r, reconcile.Options{RateLimiter: limiter})
 			limiter.When(parent)
-			w := newWorker(c, ctx, ctx, nil)
 			c.Enqueue(parent)
-			claim, err := c.queue.Take(ctx)
+			claim, err := c.Queue().Take(ctx)
 			require.NoError(t, err)
 			if acting == nil {
 				stop()
 			}
-			w.handle(claim)
-			w.stopTimer()
+			c.Handle(ctx, claim)
 			require.Equal(t, 1, limiter.NumRequeues(parent), name)
 			time.Sleep(time.Millisecond)
-			require.Equal(t, 1, c.queue.Len(), "%s: the key waits for whoever leads next", name)
+			require.Equal(t, 1, c.Queue().Len(), "%s: the key waits for whoever leads next", name)
 			stop()
 		}
 	})

@@ -1,4 +1,4 @@
-package reconcile
+package reconcile_test
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/thermostat-go/thermostat/reconcile"
 )
 
 func TestAStuckCallKeepsItsKeyButNotItsPlace(t *testing.T) {
@@ -16,24 +18,24 @@ func TestAStuckCallKeepsItsKeyButNotItsPlace(t *testing.T) {
 		log := &journal{}
 		release := make(chan struct{})
 		var running atomic.Int32
-		c := newController(t, func(_ context.Context, key Key) (Result, error) {
+		c := newController(t, func(_ context.Context, key reconcile.Key) (reconcile.Result, error) {
 			log.note("%s", key.Name)
 			if strings.HasPrefix(key.Name, "stuck") {
 				running.Add(1)
 				<-release
 				running.Add(-1)
 			}
-			return Result{}, nil
-		}, Options{Workers: 1, Timeout: time.Minute})
-		For(c, newMaps(t, newMapAPI()))
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
-		name := func(name string) { c.Enqueue(Key{Name: name}) }
+			return reconcile.Result{}, nil
+		}, reconcile.Options{Workers: 1, Timeout: time.Minute})
+		reconcile.For(c, newMaps(t, newMapAPI()))
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
+		name := func(name string) { c.Enqueue(reconcile.Key{Name: name}) }
 		synctest.Wait()
 
 		name("stuck-1")
 		name("healthy")
 		require.Equal(t, []string{"stuck-1"}, taken(log))
-		time.Sleep(time.Minute + stuckAfter - 1)
+		time.Sleep(time.Minute + reconcile.StuckAfter - 1)
 		require.Empty(t, taken(log))
 		time.Sleep(time.Nanosecond)
 		require.Equal(t, []string{"healthy"}, taken(log), "another worker has taken the place")
@@ -41,20 +43,20 @@ func TestAStuckCallKeepsItsKeyButNotItsPlace(t *testing.T) {
 		name("stuck-1")
 		time.Sleep(time.Hour)
 		require.Empty(t, taken(log), "nobody else works on the key")
-		require.NoError(t, c.alive())
+		require.NoError(t, c.Alive())
 
 		name("stuck-2")
 		time.Sleep(time.Hour)
 		name("healthy")
 		require.Equal(t, []string{"stuck-2"}, taken(log), "the one worker is replaced once, not for ever")
-		require.ErrorContains(t, c.alive(),
+		require.ErrorContains(t, c.Alive(),
 			"controller test: 2 calls of Reconcile are stuck, and 1 of 1 workers are missing")
 
 		close(release)
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		require.Zero(t, c.Stuck())
-		require.NoError(t, c.alive())
+		require.NoError(t, c.Alive())
 		require.Equal(t, []string{"healthy", "stuck-1"}, taken(log), "what waited for the key and for a worker")
 	})
 }
@@ -64,18 +66,18 @@ func TestAStuckCallKeepsItsKeyButNotItsPlace(t *testing.T) {
 func TestACallIsStuckAtItsOwnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		c := newController(t, func(_ context.Context, key Key) (Result, error) {
+		c := newController(t, func(_ context.Context, key reconcile.Key) (reconcile.Result, error) {
 			if key.Name == "stuck" {
 				<-release
 			}
 			time.Sleep(40 * time.Second)
-			return Result{}, nil
-		}, Options{Timeout: time.Minute})
-		For(c, newMaps(t, newMapAPI()))
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
+			return reconcile.Result{}, nil
+		}, reconcile.Options{Timeout: time.Minute})
+		reconcile.For(c, newMaps(t, newMapAPI()))
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		slow := func() {
 			for _, name := range []string{"a", "b", "c", "d", "e"} {
-				c.Enqueue(Key{Name: name})
+				c.Enqueue(reconcile.Key{Name: name})
 			}
 			for range 5 * 40 {
 				synctest.Wait()
@@ -87,9 +89,9 @@ func TestACallIsStuckAtItsOwnTime(t *testing.T) {
 		time.Sleep(time.Hour)
 		slow()
 		for range 2 {
-			c.Enqueue(Key{Name: "slow"})
-			c.Enqueue(Key{Name: "stuck"})
-			time.Sleep(40*time.Second + time.Minute + stuckAfter - 1)
+			c.Enqueue(reconcile.Key{Name: "slow"})
+			c.Enqueue(reconcile.Key{Name: "stuck"})
+			time.Sleep(40*time.Second + time.Minute + reconcile.StuckAfter - 1)
 			synctest.Wait()
 			require.Zero(t, c.Stuck())
 			time.Sleep(time.Nanosecond)
@@ -108,33 +110,33 @@ func TestAControllerIsNeverLeftWithoutWorkers(t *testing.T) {
 		log := &journal{}
 		releases := map[string]chan struct{}{"first": make(chan struct{}), "second": make(chan struct{}),
 			"third": make(chan struct{})}
-		c := newController(t, func(_ context.Context, key Key) (Result, error) {
+		c := newController(t, func(_ context.Context, key reconcile.Key) (reconcile.Result, error) {
 			log.note("%s", key.Name)
 			if release, ok := releases[key.Name]; ok {
 				<-release
 			}
-			return Result{}, nil
-		}, Options{Workers: 1, Timeout: time.Minute})
-		For(c, newMaps(t, newMapAPI()))
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
+			return reconcile.Result{}, nil
+		}, reconcile.Options{Workers: 1, Timeout: time.Minute})
+		reconcile.For(c, newMaps(t, newMapAPI()))
+		start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		for _, name := range []string{"first", "second"} {
-			c.Enqueue(Key{Name: name})
+			c.Enqueue(reconcile.Key{Name: name})
 			time.Sleep(time.Hour)
 		}
-		require.Error(t, c.alive(), "both are stuck, and one place is empty")
+		require.Error(t, c.Alive(), "both are stuck, and one place is empty")
 		close(releases["first"])
-		c.Enqueue(Key{Name: "healthy"})
+		c.Enqueue(reconcile.Key{Name: "healthy"})
 		require.Equal(t, []string{"first", "healthy", "second"}, taken(log), "who returned first has taken it")
-		require.NoError(t, c.alive())
-		c.Enqueue(Key{Name: "third"})
+		require.NoError(t, c.Alive())
+		c.Enqueue(reconcile.Key{Name: "third"})
 		time.Sleep(time.Hour)
 		require.Equal(t, []string{"third"}, taken(log))
-		require.Error(t, c.alive(), "whose worker has been stuck before is found stuck again")
+		require.Error(t, c.Alive(), "whose worker has been stuck before is found stuck again")
 		close(releases["third"])
 		synctest.Wait()
-		require.NoError(t, c.alive())
+		require.NoError(t, c.Alive())
 		close(releases["second"])
-		c.Enqueue(Key{Name: "healthy"})
+		c.Enqueue(reconcile.Key{Name: "healthy"})
 		require.Equal(t, []string{"healthy"}, taken(log))
 	})
 }
