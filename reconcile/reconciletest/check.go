@@ -550,7 +550,7 @@ func (c *check) fails(s schedule, ideal *ending) *ending {
 // replay runs one schedule, after the ones that say what may differ.
 func (c *check) replay(text string) {
 	c.t.Helper()
-	s, err := parseSchedule(text, len(c.scenario.Steps))
+	s, err := c.scenario.parse(text)
 	if err != nil {
 		c.t.Fatalf("reconciletest.Check: Scenario.Replay: %v", err)
 	}

@@ -10,7 +10,7 @@ import (
 // Traces runs a schedule n times, and returns what happened in each, with the times.
 func Traces(t *testing.T, sc Scenario, text string, n int) []string {
 	t.Helper()
-	s, err := parseSchedule(text, len(sc.Steps))
+	s, err := sc.parse(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func Traces(t *testing.T, sc Scenario, text string, n int) []string {
 // Story runs a schedule, and returns what a timeline of it would have if it were as long as it wants: no reads.
 func Story(t *testing.T, sc Scenario, text string) []string {
 	t.Helper()
-	s, err := parseSchedule(text, len(sc.Steps))
+	s, err := sc.parse(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func Validate(sc Scenario) error {
 	if err := sc.validate(); err != nil {
 		return err
 	}
-	_, err := parseSchedule(sc.Replay, len(sc.Steps))
+	_, err := sc.parse(sc.Replay)
 	return err
 }
 

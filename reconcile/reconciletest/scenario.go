@@ -95,6 +95,15 @@ func (s *Scenario) waits() (d time.Duration) {
 	return d
 }
 
+// parse reads a schedule of the scenario.
+func (s *Scenario) parse(text string) (schedule, error) {
+	read, err := parseSchedule(text, len(s.Steps))
+	if err == nil && s.World == nil && (read.has(worldSlow) || read.has(worldFails)) {
+		err = fmt.Errorf("%q needs a Scenario.World", text)
+	}
+	return read, err
+}
+
 func (s *Scenario) validate() error {
 	switch {
 	case s.Run == nil:

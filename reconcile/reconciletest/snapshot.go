@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
@@ -119,6 +120,7 @@ func stripMetadata(u *unstructured.Unstructured) {
 		delete(metadata, field)
 	}
 	if annotations, ok := metadata["annotations"].(map[string]any); ok {
+		delete(annotations, appsv1.DeprecatedTemplateGeneration) // which counts changes, as the generation does
 		if delete(annotations, touchedBy); len(annotations) == 0 {
 			delete(metadata, "annotations")
 		}

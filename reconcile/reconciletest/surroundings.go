@@ -56,6 +56,7 @@ func newSurroundings(r *run) *surroundings {
 	s := r.server
 	cfg := rest.CopyConfig(s.Config())
 	cfg.UserAgent, cfg.ContentType = worldManager, runtime.ContentTypeProtobuf
+	cfg.WarningHandler = rest.NoWarnings{}
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		panic(err) // the server's own configuration is right

@@ -79,6 +79,7 @@ func (w *World) mask(o *unstructured.Unstructured) {
 		return
 	}
 	delete(o.Object, "status")
+	unstructured.RemoveNestedField(o.Object, "metadata", "labels", world.TemplateGenerationLabel)
 	unstructured.RemoveNestedField(o.Object, "metadata", "annotations", world.Revision)
 	if len(o.GetAnnotations()) == 0 {
 		unstructured.RemoveNestedField(o.Object, "metadata", "annotations")

@@ -203,6 +203,12 @@ func TestWhatTheWorldIsToldToDo(t *testing.T) {
 				}
 				return nil
 			}, `the world: replicasets default/web-\w+ made`},
+		"a stateful set, in order": {reconciletest.World{}, []string{statefulSetOf(2, "web:1"),
+			statefulSetOf(2, "web:2"), statefulSetOf(0, "web:2")}, nil,
+			`pods default/web-0 made(.*\n)+.*web-0 ready\n(.*\n)*.*web-1 made(.*\n)+.*web-1 ready\n(.*\n)*.*step 2` +
+				`(.*\n)+.*web-1 deleted(.*\n)+.*web-1 gone\n(.*\n)*.*web-1 made(.*\n)+.*web-1 ready\n(.*\n)*` +
+				`.*web-0 deleted(.*\n)+.*web-0 gone\n(.*\n)*.*web-0 made(.*\n)+.*web-0 ready\n(.*\n)*.*step 3(.*\n)+` +
+				`.*web-1 deleted(.*\n)+.*web-1 gone\n(.*\n)*.*web-0 deleted(.*\n)+.*web-0 gone\n`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := around(reconciletest.ApplyYAML(test.steps...), test.settled)
@@ -212,6 +218,15 @@ func TestWhatTheWorldIsToldToDo(t *testing.T) {
 			reconciletest.Check(t, s)
 		})
 	}
+}
+
+// TestTheWorldSeesWhatTheServerDoes at once: the garbage collector deletes the ReplicaSet after a second and its pods
+// after another one, and those take a third one to go.
+func TestTheWorldSeesWhatTheServerDoes(t *testing.T) {
+	s := around(append(reconciletest.ApplyYAML(deploymentOf(1, "web:1")),
+		reconciletest.Delete("deployments.apps", "default", "web")), nil)
+	story := strings.Join(reconciletest.Story(t, s, "v1 seed=0 steps=2: "), "\n")
+	require.Regexp(t, ` 61\.265s  step 2: delete .*\n +64\.318s  the world: pods default/web-.* gone`, story)
 }
 
 // migrates is a scenario of a program that makes a Job for a Greeting, and a ConfigMap when it has succeeded. given

@@ -10,12 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-const templateGenerationLabel = "pod-template-generation"
-
 // TemplateGeneration counts the changes of a DaemonSet's template. Its pods have the number as a label.
 func TemplateGeneration(d *appsv1.DaemonSet) string {
 	return d.Annotations[appsv1.DeprecatedTemplateGeneration]
 }
+
+// TemplateGenerationLabel is that label.
+const TemplateGenerationLabel = "pod-template-generation"
 
 // nodes is the part of a world that gives pods to nodes, for DaemonSets.
 type nodes struct{ *World }
@@ -61,7 +62,7 @@ func (w nodes) daemonSet(ctx context.Context, i Item) (again time.Duration, err 
 		pod := newPod(set, set.Spec.Template)
 		pod.GenerateName, pod.Spec.NodeName = set.Name+"-", node.Name
 		pod.Labels[appsv1.ControllerRevisionHashLabelKey] = hash
-		pod.Labels[templateGenerationLabel] = TemplateGeneration(set)
+		pod.Labels[TemplateGenerationLabel] = TemplateGeneration(set)
 		if err := w.make(ctx, pod); err != nil {
 			return 0, err
 		}
@@ -83,7 +84,7 @@ func (w nodes) keep(ctx context.Context, set *appsv1.DaemonSet, pods []*corev1.P
 	byHand := set.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType
 	isNew := func(pod *corev1.Pod) bool {
 		return pod.Labels[appsv1.ControllerRevisionHashLabelKey] == hash || // or whatever else it is made of
-			pod.Labels[templateGenerationLabel] == TemplateGeneration(set)
+			pod.Labels[TemplateGenerationLabel] == TemplateGeneration(set)
 	}
 	for _, pod := range pods {
 		mayGo = mayGo && (w.isReady(pod) || !isNew(pod))

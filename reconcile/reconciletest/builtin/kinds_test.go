@@ -520,3 +520,41 @@ func TestWhatTheImportDoes(t *testing.T) {
 	s.Default(o)
 	require.EqualValues(t, 1, *o.Spec.Replicas)
 }
+
+// TestTheStatusOfAStatefulSet is refused by its model in the words of Kubernetes' code, or stored as there.
+func TestTheStatusOfAStatefulSet(t *testing.T) {
+	answers := func(kinds []reconciletest.Kind, status appsv1.StatefulSetStatus) (appsv1.StatefulSetStatus, string) {
+		server := reconciletest.NewServer(t, reconciletest.Options{Kinds: kinds})
+		sets := kubernetes.NewForConfigOrDie(server.Config()).AppsV1().StatefulSets("default")
+		of := replicaSet()
+		set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "a"},
+			Spec: appsv1.StatefulSetSpec{Selector: of.Spec.Selector, Template: of.Spec.Template}}
+		set, err := sets.Create(t.Context(), set, metav1.CreateOptions{})
+		require.NoError(t, err)
+		set.Status = status
+		set, err = sets.UpdateStatus(t.Context(), set, metav1.UpdateOptions{})
+		if err != nil {
+			return appsv1.StatefulSetStatus{}, err.Error()
+		}
+		return set.Status, ""
+	}
+	refused := 0
+	for _, status := range []appsv1.StatefulSetStatus{
+		{},
+		{Replicas: 3, ReadyReplicas: 2, AvailableReplicas: 1, CurrentReplicas: 3, UpdatedReplicas: 3,
+			ObservedGeneration: 1, CurrentRevision: "a-1", UpdateRevision: "a-2"},
+		{Replicas: -1}, {ReadyReplicas: -1}, {CurrentReplicas: -1}, {UpdatedReplicas: -1}, {AvailableReplicas: -1},
+		{ObservedGeneration: -1}, {ReadyReplicas: 1}, {CurrentReplicas: 1}, {UpdatedReplicas: 1},
+		{Replicas: 1, AvailableReplicas: 1},
+		{Replicas: -1, ReadyReplicas: -2, AvailableReplicas: 5, UpdatedReplicas: 1},
+	} {
+		want, why := answers(Kinds(), status)
+		is, said := answers(nil, status)
+		require.Equal(t, why, said, "%+v", status)
+		require.Equal(t, want, is)
+		if why != "" {
+			refused++
+		}
+	}
+	require.Equal(t, 11, refused)
+}

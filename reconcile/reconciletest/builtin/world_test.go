@@ -1,0 +1,102 @@
+package builtin
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+)
+
+const cluster = `
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: agent}
+spec:
+  selector: {matchLabels: {app: agent}}
+  template:
+    metadata: {labels: {app: agent}}
+    spec: {containers: [{name: c, image: %[1]q}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: db}
+spec: {selector: {app: db}, ports: [{port: 80, targetPort: sql}]}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db}
+spec:
+  replicas: 2
+  serviceName: db
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec:
+      initContainers: [{name: i, image: i}]
+      containers: [{name: c, image: %[1]q, ports: [{name: sql, containerPort: 5432}]}]
+  volumeClaimTemplates:
+  - metadata: {name: data}
+    spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+`
+
+// TestTheWorldHasAllKinds is about those that the models of package reconciletest have not: DaemonSets, Endpoints and
+// claims of StatefulSets. A program that does nothing is blamed for nothing, whatever goes wrong.
+func TestTheWorldHasAllKinds(t *testing.T) {
+	reconciletest.Check(t, reconciletest.Scenario{
+		Run: func(ctx context.Context, _ *rest.Config) error {
+			<-ctx.Done()
+			return nil
+		},
+		Server: reconciletest.Options{Kinds: Kinds()},
+		World:  &reconciletest.World{},
+		Steps:  reconciletest.ApplyYAML(fmt.Sprintf(cluster, "c:1"), fmt.Sprintf(cluster, "c:2")),
+		Budget: 100 * time.Millisecond,
+		Settled: func(s *reconciletest.Server) error {
+			agent, _ := reconciletest.Get[*appsv1.DaemonSet](s, "daemonsets.apps", "default", "agent")
+			if n := agent.Status; n.NumberReady != 1 || n.UpdatedNumberScheduled != 1 || n.DesiredNumberScheduled != 1 {
+				return fmt.Errorf("the status of the DaemonSet is %+v", n)
+			}
+			pods := reconciletest.List[*corev1.Pod](s, "pods", "default")
+			for _, p := range pods {
+				if p.Spec.Containers[0].Image != "c:2" || p.Spec.NodeName != "node" || p.Status.PodIP == "" {
+					return fmt.Errorf("%s has the image %s, the node %q and the address %q", p.Name,
+						p.Spec.Containers[0].Image, p.Spec.NodeName, p.Status.PodIP)
+				}
+			}
+			if len(pods) != 3 {
+				return fmt.Errorf("there are %d pods", len(pods))
+			}
+			for _, c := range reconciletest.List[*corev1.PersistentVolumeClaim](s, "persistentvolumeclaims", "default") {
+				if c.Status.Phase != corev1.ClaimBound {
+					return fmt.Errorf("the claim %s is %s", c.Name, c.Status.Phase)
+				}
+			}
+			return behindService(s)
+		},
+	})
+}
+
+func behindService(s *reconciletest.Server) error {
+	slice, ok := reconciletest.Get[*discoveryv1.EndpointSlice](s, "endpointslices.discovery.k8s.io", "default", "db-1")
+	if !ok || len(slice.Endpoints) != 2 || *slice.Ports[0].Port != 5432 {
+		return fmt.Errorf("the EndpointSlice is %+v", slice)
+	}
+	for _, e := range slice.Endpoints {
+		if !*e.Conditions.Ready || *e.NodeName != "node" {
+			return fmt.Errorf("%v is not ready", e)
+		}
+	}
+	plain, ok := reconciletest.Get[*corev1.Endpoints](s, "endpoints", "default", "db")
+	if !ok || len(plain.Subsets) != 1 || len(plain.Subsets[0].Addresses) != 2 ||
+		plain.Subsets[0].Ports[0].Port != 5432 {
+		return fmt.Errorf("the Endpoints are %+v", plain)
+	}
+	return nil
+}
