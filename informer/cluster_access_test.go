@@ -60,6 +60,7 @@ func TestRightsThatComeAndGo(t *testing.T) {
 		require.True(t, apierrors.IsForbidden(f.inf.Health().LastError), f.inf.Health())
 		require.ErrorContains(t, f.inf.Health().LastError, `cannot watch resource "pods"`)
 		require.Equal(t, 3, f.inf.Len(), "the cache still answers")
+		f.log.until(t, Denied)
 	}
 	tn.change("changes")
 	tn.delete("goes")
@@ -74,6 +75,7 @@ func TestRightsThatComeAndGo(t *testing.T) {
 		cancel()
 		require.True(t, apierrors.IsForbidden(err), "%v", err)
 		require.ErrorContains(t, err, `resource "pods"`)
+		f.log.until(t, Denied)
 	}
 
 	role.Rules = rules
@@ -84,7 +86,8 @@ func TestRightsThatComeAndGo(t *testing.T) {
 	toldOnly(t, newcomers, "Added changes initial", "Added comes initial", "Added stays initial")
 	for _, f := range append(followers, newcomers...) {
 		becomes(t, f.inf, Live)
-		require.Len(t, f.log.wait(t, 2), 2, "one line for each change of the state, however often it was refused")
+		f.log.until(t, Live)
+		f.log.alsoSays(t, 0)
 	}
 	for _, f := range followers {
 		require.Equal(t, 1, f.lists(), "the watch is resumed")
@@ -144,15 +147,17 @@ func TestAResourceThatComesAndGoes(t *testing.T) {
 
 	client, err := NewResource[*widget](cluster.Config(), group.WithResource("widgets"), ResourceOptions{})
 	require.NoError(t, err)
-	log := &logLines{}
-	any, anyTold := followResource[*unstructured.Unstructured](t, Client[*unstructured.UnstructuredList](widgets), log)
-	typed, typedTold := followResource[*widget](t, Client[*List[*widget]](client.In(namespace)), log)
+	anyLog, typedLog := &logLines{}, &logLines{}
+	any, anyTold := followResource[*unstructured.Unstructured](t, Client[*unstructured.UnstructuredList](widgets),
+		anyLog)
+	typed, typedTold := followResource[*widget](t, Client[*List[*widget]](client.In(namespace)), typedLog)
 	becomes(t, any, Missing)
 	becomes(t, typed, Missing)
 	require.True(t, apierrors.IsNotFound(typed.Health().LastError))
 	require.Eventually(t, func() bool { return any.Health().Lists > 1 && typed.Health().Lists > 1 }, inTime,
 		5*time.Millisecond)
-	require.Len(t, log.wait(t, 2), 2, "one line each, however often it was not found")
+	anyLog.until(t, Missing)
+	typedLog.until(t, Missing)
 
 	define()
 	create("good", 7)
@@ -165,13 +170,18 @@ func TestAResourceThatComesAndGoes(t *testing.T) {
 		"what is in an object is nobody's business")
 	becomes(t, any, Live)
 	becomes(t, typed, Live)
-	require.Len(t, log.wait(t, 3), 3, "one line each, and the complaint about the bad one")
+	anyLog.until(t, Live)
+	typedLog.until(t, Live)
+	typedLog.alsoSays(t, 1) // the complaint about the bad one
 
 	require.NoError(t, takeAway(t.Context()))
 	becomes(t, any, Missing)
 	becomes(t, typed, Missing)
 	require.NotContains(t, typed.Health().LastError.Error(), "life")
-	require.Len(t, log.wait(t, 3), 3, "one line each, and one that the bad object is gone")
+	anyLog.until(t, Missing)
+	anyLog.alsoSays(t, 0)
+	typedLog.until(t, Missing)
+	typedLog.alsoSays(t, 2) // and that it is gone
 	requireKeys(t, any)
 	requireKeys(t, typed)
 

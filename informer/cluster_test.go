@@ -3,6 +3,7 @@ package informer
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -108,33 +109,53 @@ func runLogged[T any](t *testing.T, inf *SharedIndexInformer[T], lines *logLines
 
 // logLines are what an informer logs without being asked to say more.
 type logLines struct {
-	mu    sync.Mutex
-	lines []string // guarded by mu
+	about string // only lines that contain this are kept
+
+	mu     sync.Mutex
+	states []State  // guarded by mu; of each line about a state
+	others []string // guarded by mu; the other lines
 }
+
+var stateInLine = regexp.MustCompile(`"state"="(\w+)"`)
 
 func (l *logLines) add(_, line string) {
+	if !strings.Contains(line, l.about) {
+		return
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lines = append(l.lines, line)
+	if state := stateInLine.FindStringSubmatch(line); state != nil {
+		l.states = append(l.states, State(state[1]))
+	} else {
+		l.others = append(l.others, line)
+	}
 }
 
-// take returns the lines since the last time.
-func (l *logLines) take() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	lines := l.lines
-	l.lines = nil
-	return lines
-}
-
-// wait waits for n lines, and takes them and whatever else there is: a state is known before its line is written.
-func (l *logLines) wait(t *testing.T, n int) (lines []string) {
+// until waits for the line about a state: the state is known before its line is written. A busy machine may bring other
+// states before it. Each change of the state has one line, however often the server was asked: no line repeats the one
+// before.
+func (l *logLines) until(t *testing.T, state State) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		lines = append(lines, l.take()...)
-		return len(lines) >= n
-	}, inTime, 5*time.Millisecond, "%d lines", n)
-	return lines
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.states) > 0 && l.states[len(l.states)-1] == state
+	}, inTime, 5*time.Millisecond, "a line that says %s", state)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	require.Equal(t, slices.Compact(slices.Clone(l.states)), l.states)
+}
+
+// alsoSays waits for n lines that are not about states, of which there are no more.
+func (l *logLines) alsoSays(t *testing.T, n int) {
+	t.Helper()
+	others := func() []string {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return slices.Clone(l.others)
+	}
+	require.Eventually(t, func() bool { return len(others()) >= n }, inTime, 5*time.Millisecond, "%d lines", n)
+	require.Len(t, others(), n)
 }
 
 // for what takes moments on a machine that does nothing else; a wait between two tries is half of it at most
