@@ -216,6 +216,15 @@ func (c *chain) operate(ctx context.Context) {
 	}
 }
 
+// away is the fault that the API server is away, of which the ledger is told.
+func (c *chain) away(crew *testbed.Crew) testbed.Fault {
+	fault := crew.Away()
+	return testbed.Fault{Name: fault.Name, Do: func() error {
+		defer c.ledger.away()()
+		return fault.Do()
+	}}
+}
+
 // without is the fault that there are no metrics for a while: nobody serves metrics.k8s.io.
 func (c *chain) without(cluster *testcluster.Cluster) testbed.Fault {
 	return testbed.Fault{Name: "no metrics for 10 s", Do: func() error {
@@ -332,7 +341,7 @@ func TestChain(t *testing.T) {
 	var machines sync.WaitGroup
 	machines.Go(func() {
 		faults = crew.Suffer(trouble, rand.New(rand.NewPCG(seed, 1)), cutter.All(), crew.Killed("autoscaler"),
-			crew.Killed("deployment"), crew.Killed("replicaset"), crew.Away(), crew.Frozen("autoscaler"),
+			crew.Killed("deployment"), crew.Killed("replicaset"), c.away(crew), crew.Frozen("autoscaler"),
 			c.without(cluster))
 	})
 	operations := 0

@@ -25,6 +25,7 @@ type chainLedger struct {
 	rescales []rescale        // guarded by mu
 	bounds   []bounds         // guarded by mu
 	fed      []deed           // guarded by mu; metrics of a Deployment's pods that were read
+	outages  []outage         // guarded by mu
 	events   []deed           // guarded by mu; of users
 	counts   []census         // guarded by mu
 }
@@ -44,6 +45,9 @@ type bounds struct {
 	taken       time.Time // when the API server said so; zero: it may not know them
 }
 
+// outage is when there was no API server. until is zero if it is not back yet.
+type outage struct{ from, until time.Time }
+
 // deed is something that happened to a Deployment or its HPA.
 type deed struct {
 	at         time.Time
@@ -59,8 +63,8 @@ type census struct {
 }
 
 const (
-	// delay is how long the HPA controller may act on what is old: a watch is late, or has to begin anew when the API
-	// server is back, and another replica takes over.
+	// delay is how long the HPA controller may act on what is old, while there is an API server: a watch is late, or
+	// has to begin anew, and another replica takes over.
 	delay = 15 * time.Second
 	// lag is how long it may take from a look at the metrics until the size that it leads to is written.
 	lag = 6 * time.Second
@@ -83,6 +87,19 @@ func (l *chainLedger) allow(name string, least, most int32) (taken func()) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.bounds[i].taken = time.Now()
+	}
+}
+
+// away notes that there is no API server until back is called. How long its start takes is a matter of the machine.
+func (l *chainLedger) away() (back func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.outages = append(l.outages, outage{from: time.Now()})
+	i := len(l.outages) - 1
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.outages[i].until = time.Now()
 	}
 }
 
@@ -217,7 +234,7 @@ func (l *chainLedger) judge() (violations []string, up, down int) {
 			broken(r, "the policies allow %d", l.limit(l.rescales[:i], r))
 		case r.to < r.from && !slices.Contains(most, r.to) && l.wantedMore(l.rescales[:i], r):
 			broken(r, "within the window more was wanted")
-		case !clamped && !happenedTo(l.fed, r):
+		case !clamped && !l.readFor(r):
 			broken(r, "nobody has read metrics")
 		}
 	}
@@ -236,6 +253,20 @@ func (l *chainLedger) judge() (violations []string, up, down int) {
 	return violations, up, down
 }
 
+// sinceLocked returns how much time has passed for those who need the API server: without its outages, and without as
+// long again after each of them, which is how long a client may wait until it tries again.
+func (l *chainLedger) sinceLocked(from, to time.Time) time.Duration {
+	passed := to.Sub(from)
+	for _, o := range l.outages {
+		if o.until.IsZero() {
+			o.until = to
+		}
+		begins, ends := max(0, o.from.Sub(from)), min(to.Sub(from), o.until.Add(o.until.Sub(o.from)).Sub(from))
+		passed -= max(0, ends-begins)
+	}
+	return passed
+}
+
 // allowed returns the bounds that the HPA may have known at the time of a write.
 func (l *chainLedger) allowed(r rescale) (least, most []int) {
 	for i, b := range l.bounds {
@@ -244,7 +275,7 @@ func (l *chainLedger) allowed(r rescale) (least, most []int) {
 		}
 		replaced := slices.IndexFunc(l.bounds[i+1:],
 			func(next bounds) bool { return next.name == b.name && !next.taken.IsZero() })
-		if replaced < 0 || l.bounds[i+1+replaced].taken.Add(delay).After(r.at) {
+		if replaced < 0 || l.sinceLocked(l.bounds[i+1+replaced].taken, r.at) < delay {
 			least, most = append(least, b.least), append(most, b.most)
 		}
 	}
@@ -256,7 +287,7 @@ func (l *chainLedger) allowed(r rescale) (least, most []int) {
 func (l *chainLedger) limit(earlier []rescale, r rescale) int {
 	start := r.from
 	for _, e := range earlier {
-		if e.name == r.name && e.to < e.from && r.at.Sub(e.at) < upPeriod+delay {
+		if e.name == r.name && e.to < e.from && l.sinceLocked(e.at, r.at) < upPeriod+delay {
 			start += e.from - e.to
 		}
 	}
@@ -273,10 +304,10 @@ func (l *chainLedger) wantedMore(earlier []rescale, r rescale) bool {
 	})
 }
 
-// happenedTo reports whether something happened to the Deployment shortly before.
-func happenedTo(events []deed, r rescale) bool {
-	return slices.ContainsFunc(events, func(e deed) bool {
-		return e.name == r.name && e.at.Before(r.at) && r.at.Sub(e.at) < delay
+// readFor reports whether metrics of the Deployment were read shortly before.
+func (l *chainLedger) readFor(r rescale) bool {
+	return slices.ContainsFunc(l.fed, func(e deed) bool {
+		return e.name == r.name && e.at.Before(r.at) && l.sinceLocked(e.at, r.at) < delay
 	})
 }
 
@@ -303,11 +334,14 @@ func TestChainLedger(t *testing.T) {
 	for want, bad := range map[string]*chainLedger{
 		"": {rescales: []rescale{
 			{at(1), "a", 3, 7}, {at(30), "a", 7, 2}, {at(31), "a", 2, 8}, {at(50), "a", 8, 5},
-			{at(51), "least", 2, 4}, {at(53), "least", 4, 3}}},
-		"not made from what was read":  {rescales: []rescale{{at(1), "a", -1, 7}}},
-		"there is no HPA":              {rescales: []rescale{{at(1), "b", 3, 7}}},
-		"changes nothing":              {rescales: []rescale{{at(1), "a", 3, 3}}},
-		"the bounds are [1] and [8]":   {rescales: []rescale{{at(1), "a", 8, 9}}},
+			{at(51), "least", 2, 4}, {at(53), "least", 4, 3}, {at(55), "away", 3, 7}},
+			outages: []outage{{at(2), at(22)}}},
+		"not made from what was read": {rescales: []rescale{{at(1), "a", -1, 7}}},
+		"there is no HPA":             {rescales: []rescale{{at(1), "b", 3, 7}}},
+		"changes nothing":             {rescales: []rescale{{at(1), "a", 3, 3}}},
+		"the bounds are [1] and [8]":  {rescales: []rescale{{at(1), "a", 8, 9}}},
+		"the bounds are [1] and [3]": {rescales: []rescale{{at(57), "away", 3, 7}},
+			outages: []outage{{at(2), at(22)}}},
 		"the policies allow 6":         {rescales: []rescale{{at(1), "a", 2, 7}}},
 		"more was wanted":              {rescales: []rescale{{at(1), "a", 3, 7}, {at(3), "a", 7, 5}}},
 		"nobody has read metrics":      {rescales: []rescale{{at(9), "a", 3, 5}}},
@@ -315,7 +349,8 @@ func TestChainLedger(t *testing.T) {
 		"of a has 9 pods, and never":   {counts: []census{{at(1), "a", 8, 8}, {at(70), "a", 3, 9}}},
 	} {
 		bad.bounds = []bounds{{at(0), "a", 1, 8, at(0)}, {at: at(40), name: "a", least: 1, most: 1},
-			{at(0), "least", 4, 8, at(0)}, {at(52), "least", 1, 8, at(52)}}
+			{at(0), "least", 4, 8, at(0)}, {at(52), "least", 1, 8, at(52)},
+			{at(0), "away", 1, 8, at(0)}, {at(1), "away", 1, 3, at(1)}}
 		if want != "nobody has read metrics" {
 			for _, r := range bad.rescales {
 				bad.fed = append(bad.fed, deed{at: r.at.Add(-time.Second), name: r.name})
