@@ -21,6 +21,10 @@ func (c *Controller) Busy() int { return c.keys.Busy() }
 // Owes reports whether a key waits for a cache.
 func (c *Controller) Owes() bool { return c.ledger.Owes() }
 
+// Gone returns the keys of other processes that no cache has, and ForgetGone forgets them.
+func (c *Controller) Gone() []Key { return c.gone.all() }
+func (c *Controller) ForgetGone() { c.gone.keys = nil }
+
 // Alive returns an error if workers are missing.
 func (c *Controller) Alive() error { return c.alive() }
 

@@ -1,4 +1,4 @@
-package reconcile
+package reconcile_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/internal/debts"
 	"github.com/thermostat-go/thermostat/reconcile/status"
 )
@@ -37,7 +38,7 @@ func (s *slicesOfTest) Run(ctx context.Context, lead func(context.Context) error
 	return lead(ctx)
 }
 
-func (s *slicesOfTest) Enter(ctx context.Context, key Key) (context.Context, func(), error) {
+func (s *slicesOfTest) Enter(ctx context.Context, key reconcile.Key) (context.Context, func(), error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	slice, ok := s.ctx[s.Slice(key)]
@@ -85,19 +86,19 @@ func (s *slicesOfTest) lose(slice int) {
 	synctest.Wait()
 }
 
-func (s *slicesOfTest) Owns(key Key) bool {
+func (s *slicesOfTest) Owns(key reconcile.Key) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ctx[s.Slice(key)] != nil
 }
 
-func (s *slicesOfTest) Leader(key Key) (int, string, time.Time) {
+func (s *slicesOfTest) Leader(key reconcile.Key) (int, string, time.Time) {
 	return s.Slice(key), "b", time.Time{}
 }
-func (s *slicesOfTest) Slice(key Key) int { return len(key.Name) }
-func (s *slicesOfTest) String() string    { return "default/test" }
-func (s *slicesOfTest) Identity() string  { return "a" }
-func (s *slicesOfTest) Health() error     { return nil }
+func (s *slicesOfTest) Slice(key reconcile.Key) int { return len(key.Name) }
+func (s *slicesOfTest) String() string              { return "default/test" }
+func (s *slicesOfTest) Identity() string            { return "a" }
+func (s *slicesOfTest) Health() error               { return nil }
 
 // TestKeysOfOtherProcessesLeaveNothingBehind in the queue and the table, however often they are named, and run when
 // their slice comes, after a list.
@@ -108,20 +109,20 @@ func TestKeysOfOtherProcessesLeaveNothingBehind(t *testing.T) {
 			api.Create(configMap(fmt.Sprint("key-", i)))
 		}
 		maps := newMaps(t, api)
-		c := newController(t, func(ctx context.Context, key Key) (Result, error) {
-			causes, _ := Causes(ctx)
+		c := newController(t, func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
+			causes, _ := reconcile.Causes(ctx)
 			log.note("%s after %d lists by %s", key.Name, maps.Health().Lists, causes[0].Source)
-			return Result{}, nil
-		}, Options{})
-		For(c, maps)
-		stop := start(t, ManagerOptions{Controllers: []*Controller{c}, Elector: shards})
+			return reconcile.Result{}, nil
+		}, reconcile.Options{})
+		reconcile.For(c, maps)
+		stop := start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}, Elector: shards})
 		synctest.Wait()
 		api.Update("default", "key-3", func(o *corev1.ConfigMap) { o.Data = map[string]string{"a": "b"} })
 		synctest.Wait()
 		require.Empty(t, taken(log))
-		require.Zero(t, c.keys.Busy())
-		require.Zero(t, c.queue.Stats().Ready+c.queue.Stats().Delayed)
-		require.Empty(t, c.gone.all())
+		require.Zero(t, c.Busy())
+		require.Zero(t, c.Queue().Stats().Ready+c.Queue().Stats().Delayed)
+		require.Empty(t, c.Gone())
 		shards.gain(len("key-0"))
 		lines := taken(log)
 		require.Len(t, lines, 10)
@@ -149,44 +150,29 @@ func TestASliceBringsAllKeysThatASourceNames(t *testing.T) {
 		api.Create(label)
 		api.Create(configMap("lasts"))
 		maps, owned := newMaps(t, api), newMaps(t, api)
-		c := newController(t, noting(log), Options{})
-		For(c, maps)
-		Owns(c, owned, schema.GroupVersionKind{Group: "example.com", Kind: "Website"})
-		Watches(c, owned, func(o *corev1.ConfigMap) []Key {
+		c := newController(t, noting(log), reconcile.Options{})
+		reconcile.For(c, maps)
+		reconcile.Owns(c, owned, schema.GroupVersionKind{Group: "example.com", Kind: "Website"})
+		reconcile.Watches(c, owned, func(o *corev1.ConfigMap) []reconcile.Key {
 			if name := o.Labels["for"]; name != "" {
-				return []Key{{Namespace: "default", Name: name}}
+				return []reconcile.Key{{Namespace: "default", Name: name}}
 			}
 			return nil
 		})
-		stop := start(t, ManagerOptions{Controllers: []*Controller{c}, Elector: shards})
+		stop := start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}, Elector: shards})
 		synctest.Wait()
-		require.Len(t, c.gone.all(), 2, "owner and watch have no object")
-		c.gone.keys = nil
+		require.Len(t, c.Gone(), 2, "owner and watch have no object")
+		c.ForgetGone()
 		api.Delete("default", "lasts")
-		c.Enqueue(Key{Namespace: "default", Name: "asked"})
+		c.Enqueue(reconcile.Key{Namespace: "default", Name: "asked"})
 		time.Sleep(2 * debts.LeftFor)
 		require.Empty(t, taken(log))
-		require.Zero(t, c.keys.Busy())
-		require.Len(t, c.gone.all(), 2)
+		require.Zero(t, c.Busy())
+		require.Len(t, c.Gone(), 2)
 		shards.gain(5)
 		require.Equal(t, []string{"default/asked", "default/child", "default/lasts", "default/owner", "default/watch"},
 			taken(log))
 		require.NoError(t, stop())
-	})
-}
-
-func TestGoneKeysAreForgotten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var gone goneKeys
-		wanted := func(key Key) bool { return key.Name == "invalid" }
-		gone.add(Key{Name: "invalid"}, wanted)
-		for i := range 100_000 {
-			gone.add(Key{Name: fmt.Sprint(i)}, wanted)
-			time.Sleep(time.Minute)
-		}
-		require.Less(t, len(gone.all()), 2000)
-		require.Contains(t, gone.all(), Key{Name: "invalid"})
-		require.Contains(t, gone.all(), Key{Name: "99999"})
 	})
 }
 
@@ -196,21 +182,21 @@ func TestARunEndsWithItsSlice(t *testing.T) {
 		api, shards, log := newMapAPI(), newSlices(), &journal{}
 		api.Create(configMap("key"))
 		maps := newMaps(t, api)
-		c := newController(t, func(ctx context.Context, key Key) (Result, error) {
+		c := newController(t, func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
 			log.note("begins")
 			<-ctx.Done()
 			log.note("ends: %v", ctx.Err())
-			return Result{}, ctx.Err()
-		}, Options{})
-		For(c, maps)
-		stop := start(t, ManagerOptions{Controllers: []*Controller{c}, Elector: shards})
+			return reconcile.Result{}, ctx.Err()
+		}, reconcile.Options{})
+		reconcile.For(c, maps)
+		stop := start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}, Elector: shards})
 		synctest.Wait()
 		shards.gain(3)
 		require.Equal(t, 1, shards.entered)
 		shards.lose(3)
 		require.Equal(t, []string{"begins", "ends: context canceled"}, taken(log))
 		require.Zero(t, shards.entered)
-		key := c.InspectKey(Key{Namespace: "default", Name: "key"})
+		key := c.InspectKey(reconcile.Key{Namespace: "default", Name: "key"})
 		require.Zero(t, key.Failures)
 		require.Equal(t, status.KeyStandby, key.State)
 		require.Equal(t, "stopped", key.Runs[0].Result)
