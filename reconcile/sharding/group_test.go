@@ -515,7 +515,8 @@ func TestHealthNamesSlicesThatNobodyLeads(t *testing.T) {
 		require.NoError(t, a.Health())
 		time.Sleep(2 * time.Second)
 		require.ErrorContains(t, a.Health(), "nobody leads 64 of 64 slices")
-		require.ErrorContains(t, a.Health(), "the table was never read")
+		// Its first list may have come before it was cut off.
+		require.Regexp(t, "the table was never read|there is no table", a.Health().Error())
 		a.cut(false)
 		time.Sleep(20 * time.Second)
 		require.NoError(t, a.Health())

@@ -73,7 +73,8 @@ func TestTheWorldHasAllKinds(t *testing.T) {
 			if len(pods) != 3 {
 				return fmt.Errorf("there are %d pods", len(pods))
 			}
-			for _, c := range reconciletest.List[*corev1.PersistentVolumeClaim](s, "persistentvolumeclaims", "default") {
+			claims := reconciletest.List[*corev1.PersistentVolumeClaim](s, "persistentvolumeclaims", "default")
+			for _, c := range claims {
 				if c.Status.Phase != corev1.ClaimBound {
 					return fmt.Errorf("the claim %s is %s", c.Name, c.Status.Phase)
 				}
