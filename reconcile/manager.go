@@ -90,6 +90,7 @@ type Manager struct {
 	ready    atomic.Pointer[string] // what the first sync still waits for; nil when it is complete
 	progress progressOfRun
 	tracks   atomic.Bool // informers make their requests through TrackWrites
+	unseen   unseenWords
 }
 
 // managedInformer is an informer that the Manager runs.
@@ -107,7 +108,9 @@ func NewManager(opts ManagerOptions) (*Manager, error) {
 	opts.DrainTimeout = cmp.Or(opts.DrainTimeout, 30*time.Second)
 	opts.StopGrace = cmp.Or(opts.StopGrace, 10*time.Second)
 	m := &Manager{opts: opts}
-	m.shards, _ = opts.Elector.(sharder)
+	if m.shards, _ = opts.Elector.(sharder); m.shards != nil {
+		m.shards.LeaveWords(share{m}.word)
+	}
 	// From here on nothing fails: a Manager that was refused has no controllers.
 	for _, c := range opts.Controllers {
 		m.ledgers = append(m.ledgers, c.ledger)

@@ -2,8 +2,12 @@ package reconcile
 
 import (
 	"context"
+	"encoding/json"
+	"slices"
 	"sync"
 	"time"
+
+	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	"github.com/thermostat-go/thermostat/reconcile/internal/debts"
@@ -15,8 +19,9 @@ import (
 // what is different about them:
 //
 //	a worker has a key      it enters the key's slice, or lets the key go: worker.enter, worker.letGo
-//	a slice comes           the caches list anew, since an earlier owner may have just written: share.settle;
+//	a slice comes           the caches come as far as its last owner has left word, or list anew: share.settle;
 //	                        then its keys are queued: share.name
+//	a slice goes            what its keys have written is left for the next owner: share.word
 //	somebody asks           shardOf
 //
 // A key of another process is let go, and not kept for the time when its slice comes: then the caches name it again. So
@@ -27,8 +32,11 @@ type sharder interface {
 	Elector
 	// Enter begins a run of a key. Its error says that this process does not lead the key's slice.
 	Enter(ctx context.Context, key Key) (working context.Context, leave func(), err error)
-	// Inherit calls settle for the slices that come, and opened when Enter lets their keys in, until ctx ends.
-	Inherit(ctx context.Context, settle func(ctx context.Context, slices []int), opened func(slices []int))
+	// Inherit calls settle for the slices that come, with what their last owners have left, and opened when Enter lets
+	// their keys in, until ctx ends. all says that every last owner has left something.
+	Inherit(ctx context.Context, settle func(ctx context.Context, words []string, all bool), opened func(slices []int))
+	// LeaveWords sets what is called when the work of slices has ended that are about to be given away.
+	LeaveWords(leave func(slices []int) string)
 	// Slice and Leader are about the slice of a key, and Owns reports whether Enter would let it in.
 	Slice(key Key) int
 	Leader(key Key) (slice int, identity string, since time.Time)
@@ -49,9 +57,62 @@ func (m share) follow(ctx context.Context, group *lifecycle.Group) {
 	}
 }
 
-// settle returns when the caches show what earlier owners of slices have written.
-func (m share) settle(ctx context.Context, _ []int) {
-	m.inherit(ctx, m.ledgers.Unsteady(false))
+// settle returns when the caches show what earlier owners of slices have written. If one has left no word they list
+// anew, since it may have just written.
+func (m share) settle(ctx context.Context, words []string, all bool) {
+	var left []debts.Legacy
+	for _, word := range words {
+		var of []debts.Legacy
+		if err := json.Unmarshal([]byte(word), &of); err != nil {
+			klog.FromContext(ctx).Error(err, "The word of a slice's last owner cannot be read; all caches list anew")
+			all = false
+		}
+		left = append(left, of...)
+	}
+	if !all {
+		left = append(left, m.ledgers.Unsteady(false)...)
+	}
+	if len(left) > 0 {
+		rest, _ := m.inherit(ctx, debts.Merge(left))
+		m.unseen.add(rest)
+	}
+}
+
+// word returns what the next owners of slices, whose work has ended here, have to have seen.
+func (m share) word(going []int) string {
+	writers := make(map[Key]bool)
+	for _, key := range m.ledgers.Writers() {
+		if slices.Contains(going, m.shards.Slice(key)) {
+			writers[key] = true
+		}
+	}
+	return encodeHandover(debts.Merge(append(m.unseen.all(), m.ledgers.LeftBy(writers)...)))
+}
+
+// unseenWords are what words have told of, and no cache here is to show, or has shown: for the next owners.
+type unseenWords struct {
+	mu sync.Mutex
+	// Guarded by mu.
+	left []debts.Legacy
+	at   time.Time // when something was added last
+}
+
+func (u *unseenWords) add(left []debts.Legacy) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(left) > 0 {
+		u.left, u.at = debts.Merge(append(u.left, left...)), time.Now()
+	}
+}
+
+// all returns them, unless they are so old that any cache has come past them.
+func (u *unseenWords) all() []debts.Legacy {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if time.Since(u.at) > debts.LeftFor {
+		u.left = nil
+	}
+	return slices.Clone(u.left)
 }
 
 // slicesCause is the cause of a key that is named because its slice has come.

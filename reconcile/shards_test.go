@@ -57,11 +57,11 @@ func (s *slicesOfTest) Enter(ctx context.Context, key reconcile.Key) (context.Co
 	}, nil
 }
 
-func (s *slicesOfTest) Inherit(ctx context.Context, settle func(context.Context, []int), opened func([]int)) {
+func (s *slicesOfTest) Inherit(ctx context.Context, settle func(context.Context, []string, bool), opened func([]int)) {
 	for {
 		select {
 		case slice := <-s.come:
-			settle(ctx, []int{slice})
+			settle(ctx, nil, false)
 			s.mu.Lock()
 			s.ctx[slice], s.led[slice] = context.WithCancel(context.Background())
 			s.mu.Unlock()
@@ -85,6 +85,8 @@ func (s *slicesOfTest) lose(slice int) {
 	s.mu.Unlock()
 	synctest.Wait()
 }
+
+func (s *slicesOfTest) LeaveWords(func([]int) string) {}
 
 func (s *slicesOfTest) Owns(key reconcile.Key) bool {
 	s.mu.Lock()

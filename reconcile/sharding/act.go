@@ -3,6 +3,7 @@ package sharding
 import (
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -131,8 +132,22 @@ func (a *actor) do(ctx context.Context, next step, changed <-chan struct{}) {
 // write writes a table.
 func (a *actor) write(ctx context.Context, next step) error {
 	a.mu.Lock()
-	base := a.lease
+	base, leave, me := a.lease, a.leave, a.r.number
+	var ours []int // of the slices that are given away: those whose work has begun here
+	if next.from != nil && me != 0 {
+		ours = slices.DeleteFunc(given(next.from, next.table, me), func(slice int) bool {
+			h := a.r.holds[slice]
+			return h == nil || !h.heard
+		})
+	}
 	a.mu.Unlock()
+	if next.from != nil {
+		text := ""
+		if leave != nil && len(ours) > 0 {
+			text = leave(ours)
+		}
+		next.table.leave(next.from, me, ours, text)
+	}
 	var lease *coordinationv1.Lease
 	var err error
 	if next.at == (version{}) {

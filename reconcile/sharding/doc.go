@@ -14,10 +14,11 @@
 //     the slice and DrainTimeout has passed.
 //   - A write that a run makes with its ctx is refused when its slice is no longer led. One that is made with another
 //     ctx is refused when the replica leads no slice at all: nobody can tell to which one it belongs.
-//   - When a slice comes to a replica, all caches of its controllers list anew: an earlier owner may have just written
-//     something. Then all keys of the slice are queued, in the priority of a first list, that the objects in the caches
-//     name. Until then they wait, which takes a list and no longer than 20 s: then they run even so, and the log says
-//     so, as an error.
+//   - An owner that gives a slice away says with it how far caches have to be to show what it has written. The next
+//     owner waits for that. If it does not know that, as after the crash of an owner, all caches of the controllers
+//     list anew: the owner may have just written something. After 20 s the keys run even so, and the log says so, as
+//     an error. Then all keys of the slice are queued that the objects in the caches name, in the priority of a first
+//     list.
 //   - Controller.Why and the pages of package inspect say who leads a key.
 //
 // Three things are different from a single leader. ManagerOptions.WhileLeading is refused, since no process leads all
@@ -31,7 +32,7 @@
 // # Without a Manager
 //
 //	err = shards.Run(ctx, func(ctx context.Context) error { // again while the error wraps ErrLost
-//		settle := func(ctx context.Context, slices []int) { /* wait until the caches are up to date */ }
+//		settle := func(ctx context.Context, words []string, all bool) { /* wait until the caches are up to date */ }
 //		opened := func(slices []int) { /* queue the keys of these slices */ }
 //		shards.Inherit(ctx, settle, opened)
 //		return nil
@@ -61,15 +62,17 @@
 //	join         a replica makes its Lease, under a name that nobody has had before, and then adds itself to the table
 //	claim        one that has less than its share asks in the table for slices of those who have more, when it is
 //	             prepared for them, and has been a member for LeaseDuration
-//	hand over    their owner ends its work on them, and makes the one that has asked their owner, in one write
-//	leave        one that ends gives all of its slices away, when its work has ended, in one write
+//	hand over    their owner ends its work on them, and makes the one that has asked their owner, in one write, with a
+//	             word of what it has written
+//	leave        one that ends gives all of its slices away, when its work has ended, in one write, with such a word
 //	remove       one whose Lease has stood unchanged for LeaseDuration is removed: its Lease first, on the condition
 //	             that it has still not changed, and then its name from the table. Its slices go to the others, in one
 //	             write, by whoever is first
 //
 // One list and one watch of the group's Leases show a replica all of that. The table is a Lease, too, for that reason:
 // objects of one kind have one order, so whoever has seen a table has seen every Lease that was made before it. Also, a
-// Role for Leases is all that is needed. The annotation has some 4 KiB for 256 slices and 50 replicas.
+// Role for Leases is all that is needed. The annotation has some 4 KiB for 256 slices and 50 replicas, and at most
+// 32 KiB of words.
 //
 // Requests do not grow with slices: each replica renews one Lease in a RetryPeriod, and a move of any number of slices
 // between two replicas costs two writes. Events do grow with the square of the replicas, as each one watches all: 50

@@ -25,6 +25,7 @@ type testGroup struct {
 	*testing.T
 	server  *reconciletest.Server
 	change  func(*Options)
+	isCut   bool // who starts is cut off from the server
 	members []*testMember
 
 	mu      sync.Mutex
@@ -63,10 +64,11 @@ func (g *testGroup) start(name string) *testMember {
 	require.NoError(g, err)
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), klog.Logger{}))
 	m.cancel = cancel
+	m.cut(g.isCut)
 	m.works.Go("run", func() {
 		for again := true; again; again = errors.Is(m.err, ErrLost) && ctx.Err() == nil {
 			m.err = m.Run(ctx, func(tenure context.Context) error {
-				m.Inherit(tenure, func(context.Context, []int) {}, func(slices []int) { g.gained(m, slices) })
+				m.Inherit(tenure, func(context.Context, []string, bool) {}, func(slices []int) { g.gained(m, slices) })
 				return nil
 			})
 		}
@@ -509,8 +511,8 @@ func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return
 // TestHealthNamesSlicesThatNobodyLeads: the table is there, and its owners are not.
 func TestHealthNamesSlicesThatNobodyLeads(t *testing.T) {
 	inGroup(t, nil, func(g *testGroup) {
+		g.isCut = true
 		a := g.start("a")
-		a.cut(true)
 		time.Sleep(14 * time.Second)
 		require.NoError(t, a.Health())
 		time.Sleep(2 * time.Second)

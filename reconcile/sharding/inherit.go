@@ -9,8 +9,12 @@ import (
 // since it looked last it calls settle, which returns when this process has seen all that earlier owners have written.
 // Then Enter lets their work begin, and opened is called with those that are still this replica's: it queues their
 // keys. Both are called by the goroutine of the caller, one after the other. Slices that come meanwhile wait for the
-// next turn. The context of settle is ctx.
-func (s *Shards) Inherit(ctx context.Context, settle func(ctx context.Context, slices []int),
+// next turn.
+//
+// The words are what the last owners of the slices have left by [Shards.LeaveWords], each once. all says that there is
+// one for each slice, or nothing to wait for: else an owner may have written what nobody tells of. The context of
+// settle is ctx.
+func (s *Shards) Inherit(ctx context.Context, settle func(ctx context.Context, words []string, all bool),
 	opened func(slices []int)) {
 	for ctx.Err() == nil {
 		fresh, changed := term{s}.unopened()
@@ -21,7 +25,8 @@ func (s *Shards) Inherit(ctx context.Context, settle func(ctx context.Context, s
 			}
 			continue
 		}
-		settle(ctx, slicesOf(fresh))
+		words, all := term{s}.words(fresh)
+		settle(ctx, words, all)
 		if ctx.Err() != nil {
 			return
 		}
@@ -30,6 +35,15 @@ func (s *Shards) Inherit(ctx context.Context, settle func(ctx context.Context, s
 			opened(open)
 		}
 	}
+}
+
+// LeaveWords sets what is called when this replica is about to give slices away whose work has ended: it returns what
+// the next owners have to have seen, in a text that their settle understands. No more than 8 KiB of it are left. Empty,
+// and without LeaveWords, nothing is left, and nothing is known. It is called by a goroutine of Run.
+func (s *Shards) LeaveWords(leave func(slices []int) string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leave = leave
 }
 
 // unopened returns the slices whose work waits for Inherit, and a channel that is closed when anything has changed.
@@ -44,6 +58,31 @@ func (s term) unopened() (fresh []*work, changed <-chan struct{}) {
 	return fresh, s.changed
 }
 
+// words returns what the last owners of slices have left. One that this replica has given up and has got back before
+// another one had it has no word, and needs none.
+func (s term) words(fresh []*work) (words []string, all bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.r == nil || s.r.seen.table == nil {
+		return nil, false // the tenure is over: none of them will be opened
+	}
+	all = true
+	for _, w := range fresh {
+		h := s.r.holds[w.slice]
+		if h == nil || h.heard {
+			continue // it is not opened, or was before
+		}
+		text, ok := s.r.seen.table.wordOf(w.slice)
+		switch {
+		case !ok:
+			all = false
+		case !slices.Contains(words, text):
+			words = append(words, text)
+		}
+	}
+	return words, all
+}
+
 // open lets the work of slices begin, and returns those of which it could. A slice that was lost and has come again
 // meanwhile is another work, which has not been settled.
 func (s term) open(fresh []*work) []int {
@@ -51,7 +90,7 @@ func (s term) open(fresh []*work) []int {
 	defer s.mu.Unlock()
 	open := slices.DeleteFunc(fresh, func(w *work) bool { return s.works[w.slice] != w })
 	for _, w := range open {
-		w.open = true
+		w.open, s.r.holds[w.slice].heard = true, true
 	}
 	return slicesOf(open)
 }

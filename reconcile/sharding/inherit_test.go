@@ -36,8 +36,8 @@ func TestASliceOpensWhenItIsSettled(t *testing.T) {
 		done := make(chan error, 1)
 		m.works.Go("run", func() {
 			done <- m.Run(ctx, func(tenure context.Context) error {
-				m.Inherit(tenure, func(_ context.Context, slices []int) {
-					settled = append(settled, fmt.Sprint("settle ", slices))
+				m.Inherit(tenure, func(_ context.Context, words []string, all bool) {
+					settled = append(settled, fmt.Sprint("settle ", words, all))
 					<-proceed
 				}, func(slices []int) { settled = append(settled, fmt.Sprint("open ", slices)) })
 				return nil
@@ -56,7 +56,7 @@ func TestASliceOpensWhenItIsSettled(t *testing.T) {
 		m.mu.Unlock()
 		proceed <- true
 		synctest.Wait()
-		require.Equal(t, []string{"settle [0 1 2 3]", "open [0 1 3]", "settle [2]"}, settled)
+		require.Equal(t, []string{"settle [] false", "open [0 1 3]", "settle [] false"}, settled)
 		require.Equal(t, []int{0, 1, 3}, m.Stats().Slices)
 		_, _, err = m.Enter(quiet, keyByName(2, 4))
 		require.ErrorIs(t, err, ErrNotOwned)

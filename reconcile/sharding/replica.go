@@ -51,6 +51,9 @@ const maxDuration = 5 * time.Minute
 type hold struct {
 	phase phase
 	epoch int64
+	// heard says that what earlier owners have left was seen. From then on it is this replica that knows what the next
+	// owner has to see.
+	heard bool
 }
 
 type phase int
@@ -220,7 +223,7 @@ func (r *replica) follow(now election.Instant) {
 		case h.phase == ended && !r.leaving:
 			// Whoever has asked for it has gone. A write that would give it away, and may still be under way, was based
 			// on a version of the table in which it was asked for. So that is an earlier one, and the write fails.
-			*h = hold{epoch: t.Epochs[slice]}
+			*h = hold{epoch: t.Epochs[slice], heard: h.heard}
 		}
 	}
 }
@@ -258,6 +261,7 @@ type step struct {
 	name   string  // of the Lease to read or to remove
 	at     version // what it must be: of that Lease, or of the table to replace; zero: there is no table
 	table  *table  // to write
+	from   *table  // that it was made from; nil: none
 	shared bool    // every replica wants the same, so one after the other tries
 }
 
@@ -332,7 +336,7 @@ func (r *replica) member() member {
 // what is free is assigned.
 func (r *replica) write(change func(*table)) step {
 	stopped := maps.Clone(r.stopped)
-	return step{kind: writeTable, at: r.seen.at, table: r.seen.table.changed(func(t *table) {
+	return step{kind: writeTable, at: r.seen.at, from: r.seen.table, table: r.seen.table.changed(func(t *table) {
 		for _, m := range slices.Clone(t.Members) {
 			if stopped[m.Name] {
 				t.remove(m.Name)

@@ -49,9 +49,10 @@ type Shards struct {
 	works   map[int]*work
 	tenure  context.Context // of r: ends when that is over
 	end     context.CancelCauseFunc
-	changed chan struct{} // closed, and made anew, when anything here has changed
-	stuck   bool          // work of an earlier tenure goes on; never reset
-	last    *replica      // of the tenure before, whose work has ended; nil: there was none
+	changed chan struct{}             // closed, and made anew, when anything here has changed
+	leave   func(slices []int) string // nil: no words are left
+	stuck   bool                      // work of an earlier tenure goes on; never reset
+	last    *replica                  // of the tenure before, whose work has ended; nil: there was none
 	seen    world
 	lease   *coordinationv1.Lease // the table's, as it was seen: what is written keeps its metadata
 	led     []led                 // of each slice; nil before the first Run

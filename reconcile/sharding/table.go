@@ -28,6 +28,8 @@ type table struct {
 	Epochs []int64 `json:"epochs"`
 	// Next has who asks for a slice and is prepared for it: the owner hands it over when its work has ended.
 	Next map[int]int `json:"next,omitempty"`
+	// Words has what earlier owners of slices have left for whoever owns them next: see words.go.
+	Words []word `json:"words,omitempty"`
 }
 
 // A member is a replica as the table has it. Its Lease has the same name, which no other replica ever has.

@@ -74,7 +74,7 @@ func (l *Ledger) Join(inf Informer, learner *writes.Learner, arrived func()) *Ca
 func (l *Ledger) GiveUp(c *Cache, log klog.Logger) {
 	l.mu.Lock()
 	var keys []wokenKey
-	left := c.leftLocked(l)
+	left := c.leftLocked(l, nil, false)
 	c.givenUp.Store(true) // before the debts are looked at: it settles them
 	var lines []logLine
 	for _, p := range c.partitions {

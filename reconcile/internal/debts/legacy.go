@@ -80,18 +80,54 @@ func (all Ledgers) Left() (left []Legacy) {
 	return left
 }
 
+// Writers returns the keys with a write that is under way, or that a cache does not show yet.
+func (all Ledgers) Writers() (writers []Key) {
+	for _, l := range all {
+		l.mu.Lock()
+		for owner := range l.accounts {
+			if owner != handoverOwner {
+				writers = append(writers, owner)
+			}
+		}
+		l.mu.Unlock()
+	}
+	return writers
+}
+
+// LeftBy returns what the caches of the next process that reconciles some keys must have seen. The runs of these keys
+// have ended here, and keys has those of them that Writers has returned since then. The versions of all that this
+// process wrote are among it, and what no key waits for.
+func (all Ledgers) LeftBy(keys map[Key]bool) (left []Legacy) {
+	unanswered := false
+	for _, l := range all {
+		l.mu.Lock()
+		for owner, a := range l.accounts {
+			unanswered = unanswered || keys[owner] && a.underWay > 0
+		}
+		l.mu.Unlock()
+	}
+	for _, l := range all {
+		left = append(left, leftBy(l, keys, unanswered)...)
+	}
+	return left
+}
+
 // left returns what the next leader's caches must have seen.
-func (l *Ledger) left() (all []Legacy) {
+func (l *Ledger) left() []Legacy { return leftBy(l, nil, false) }
+
+// leftBy is Ledger.left with the debts of these keys only, unless keys is nil. unanswered says that one of them has a
+// write under way.
+func leftBy(l *Ledger, keys map[Key]bool, unanswered bool) (all []Legacy) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for c := range everyCache(l) {
-		all = append(all, c.leftLocked(l)...)
+		all = append(all, c.leftLocked(l, keys, unanswered)...)
 	}
 	return append(all, l.coming.entries()...)
 }
 
-// leftLocked returns what the next leader's cache must have seen.
-func (c *Cache) leftLocked(l *Ledger) (all []Legacy) {
+// leftLocked returns what the next leader's cache must have seen: see leftBy.
+func (c *Cache) leftLocked(l *Ledger, keys map[Key]bool, unanswered bool) (all []Legacy) {
 	for _, left := range c.followedScopes() {
 		part := left.Namespace
 		now := c.progress(part)
@@ -115,12 +151,16 @@ func (c *Cache) leftLocked(l *Ledger) (all []Legacy) {
 				left.Relist = true
 			}
 		}
+		left.Relist = left.Relist || unanswered
 		for t := range l.underWay {
-			if c.mayShow(t, part) {
+			if keys == nil && c.mayShow(t, part) {
 				left.Relist = true
 			}
 		}
-		for _, a := range l.accounts {
+		for owner, a := range l.accounts {
+			if keys != nil && !keys[owner] {
+				continue
+			}
 			left.Relist = left.Relist || slices.ContainsFunc(a.debts, func(d *debt) bool {
 				return d.object.cache == c && (d.kind == status.DebtDeletion || d.kind == status.DebtUnknown) &&
 					here(c.scopeName(c.PlaceOf(d.object.key)))

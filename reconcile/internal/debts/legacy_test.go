@@ -353,3 +353,40 @@ func TestAHandoverOfWhatNothingNamesAnyMore(t *testing.T) {
 	require.Len(t, l.left(), 1)
 	require.Equal(t, "7", l.left()[0].ResourceVersion)
 }
+
+// TestWhatSomeKeysLeave: an unknown outcome or a missing answer of one key costs the next process that runs another one
+// no list. Versions are told, whoever has written.
+func TestWhatSomeKeysLeave(t *testing.T) {
+	one, two := Key{Namespace: "default", Name: "one"}, Key{Namespace: "default", Name: "two"}
+	pods := writes.Target{Host: "server", Resource: "pods"}
+	log := klog.Logger{}
+	for name, test := range map[string]struct {
+		does     func(d Debtor)
+		one, two []Legacy
+		writers  int
+	}{
+		"a change": {func(d Debtor) { d.Wrote(log, podWrite("p", "7", false)) },
+			[]Legacy{{Host: "server", Resource: "pods", ResourceVersion: "7"}},
+			[]Legacy{{Host: "server", Resource: "pods", ResourceVersion: "7"}}, 1},
+		"a deletion": {func(d Debtor) { d.Wrote(log, podWrite("p", "7", true)) },
+			[]Legacy{{Host: "server", Resource: "pods", ResourceVersion: "7", Relist: true}},
+			[]Legacy{{Host: "server", Resource: "pods", ResourceVersion: "7"}}, 1},
+		"a lost answer": {func(d Debtor) { d.LostAnswer(log, pods) },
+			[]Legacy{{Host: "server", Resource: "pods", Relist: true}}, nil, 1},
+		"a write under way": {func(d Debtor) { d.Sends(pods) },
+			[]Legacy{{Host: "server", Resource: "pods", Relist: true}}, nil, 1},
+		"nothing": {func(Debtor) {}, nil, nil, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, other := newLedger(), newLedger()
+			listing(l, &still{listed: 1})
+			all := Together(l, other)
+			test.does(l.Debtor(one))
+			require.Len(t, all.Writers(), test.writers)
+			require.Equal(t, test.one, all.LeftBy(map[Key]bool{one: true}))
+			require.Equal(t, test.two, all.LeftBy(map[Key]bool{two: true}))
+			require.Equal(t, test.two, all.LeftBy(map[Key]bool{}))
+			require.Equal(t, test.one, all.Left())
+		})
+	}
+}
