@@ -111,8 +111,11 @@ func TestRelabelledPodIsReleased(t *testing.T) {
 	// It comes back, and there is no room for it any more: one of the four has to go.
 	w.overseer.allow("web", 4)
 	w.patch(pod.Name, `{"metadata":{"labels":{"app":"web"}}}`)
-	require.Eventually(t, func() bool { return w.get("web").Status.Replicas == 3 && len(w.pods("web")) == 3 },
-		time.Minute, 20*time.Millisecond)
+	require.Eventually(t, func() bool { // by the label: until it is adopted, the ReplicaSet has three pods as before
+		list, err := w.client.CoreV1().Pods(w.namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
+		require.NoError(t, err)
+		return len(namesOfActive(list.Items)) == 3
+	}, time.Minute, 20*time.Millisecond)
 	w.settled("web", 3)
 }
 
@@ -177,10 +180,8 @@ func TestOverlappingSelectors(t *testing.T) {
 		w.createPod(orphan(fmt.Sprintf("orphan-%d", i), map[string]string{"app": "same"}))
 	}
 	// Both may adopt all four orphans before they delete what they have too much of.
-	w.create("one", 3, labelling("same"))
-	w.create("two", 3, labelling("same"))
-	w.overseer.allow("one", 4)
-	w.overseer.allow("two", 4)
+	w.create("one", 3, labelling("same"), func(*appsv1.ReplicaSet) { w.overseer.allow("one", 4) })
+	w.create("two", 3, labelling("same"), func(*appsv1.ReplicaSet) { w.overseer.allow("two", 4) })
 	w.settled("one", 3)
 	w.settled("two", 3)
 }
@@ -330,8 +331,7 @@ func TestMadeAnewUnderTheSameName(t *testing.T) {
 	background := metav1.DeletePropagationBackground
 	require.NoError(t, w.client.AppsV1().ReplicaSets(w.namespace).Delete(t.Context(), "web",
 		metav1.DeleteOptions{PropagationPolicy: &background}))
-	w.create("web", 4)
-	w.overseer.allow("web", 3+4)
+	w.create("web", 4, func(*appsv1.ReplicaSet) { w.overseer.allow("web", 3+4) })
 	w.settled("web", 4)
 	for _, uid := range uidsOf(before) {
 		require.NotContains(t, uidsOf(w.pods("web")), uid)

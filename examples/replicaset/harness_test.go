@@ -180,7 +180,8 @@ func labelling(value string) func(*appsv1.ReplicaSet) {
 	}
 }
 
-// create makes a ReplicaSet of n pods labelled app=name.
+// create makes a ReplicaSet of n pods labelled app=name. A change may have the overseer allow for more of them: it runs
+// before the controller can see the ReplicaSet.
 func (w *world) create(name string, n int32, change ...func(*appsv1.ReplicaSet)) *appsv1.ReplicaSet {
 	w.t.Helper()
 	w.overseer.allow(name, int(n))

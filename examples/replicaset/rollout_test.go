@@ -159,7 +159,7 @@ func (r *rollout) updated(n int32) {
 	}, time.Minute, 10*time.Millisecond, "%d pods of the newest revision", n)
 }
 
-// complete waits until all pods are of one image, available, and as many as wanted.
+// complete waits until all pods are of one image, available, and as many as wanted, and the watch has shown them.
 func (r *rollout) complete(image string) {
 	r.t.Helper()
 	require.Eventually(r.t, func() bool {
@@ -178,7 +178,9 @@ func (r *rollout) complete(image string) {
 				count++
 			}
 		}
-		return count == int(n)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return count == int(n) && len(r.available) == int(n)
 	}, 3*time.Minute, 20*time.Millisecond, "the rollout of %s should be complete", image)
 	r.mu.Lock()
 	defer r.mu.Unlock()
