@@ -43,7 +43,7 @@ func say(format string, args ...any) {
 // The periods of the replicas: a short Lease, which a busy machine lets them keep, and little patience with what hangs.
 const (
 	replicaLease = 9 * time.Second
-	replicaStops = 500 * time.Millisecond
+	replicaStops = time.Second
 )
 
 // runReplica runs a controller for one key until SIGTERM. While it is called it says so every few milliseconds; as

@@ -204,7 +204,7 @@ func TestAPanicElsewhereEndsTheProcess(t *testing.T) {
 		manager.Controllers = []*reconcile.Controller{c}
 		c.Queue().Add(parent)
 		start(t, manager)
-		time.Sleep(3 * time.Second)
+		time.Sleep(time.Minute) // the panic ends it
 		return
 	}
 	for place := range places {
