@@ -119,8 +119,9 @@ func (c *auditedCluster) guard(t *testing.T, namespace string) *labeller {
 		_, err1 := ask.ConfigMaps(namespace).Create(ctx, configMap("probe", map[string]string{"forbidden": ""}), dry)
 		made, err2 := ask.ConfigMaps(namespace).Create(ctx, configMap("probe", nil), dry)
 		_, err3 := ask.Secrets(namespace).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "probe"}}, dry)
-		return err1 != nil && err2 == nil && made.Labels["injected"] == "yes" && apierrors.IsForbidden(err3)
-	}, time.Minute, 100*time.Millisecond)
+		return apierrors.IsInvalid(err1) && err2 == nil && made.Labels["injected"] == "yes" &&
+			apierrors.IsForbidden(err3) && strings.Contains(err3.Error(), "exceeded quota") // it has a status by now
+	}, 3*time.Minute, 100*time.Millisecond)
 	return l
 }
 

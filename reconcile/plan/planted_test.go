@@ -467,6 +467,8 @@ func (c *auditedCluster) rolledOut(t *testing.T, namespace string) map[types.UID
 			require.Equal(t, *s.Spec.Replicas, s.Status.ReadyReplicas)
 			if s.Spec.UpdateStrategy.Type != appsv1.OnDeleteStatefulSetStrategyType {
 				require.Equal(t, s.Status.UpdateRevision, s.Status.CurrentRevision)
+				// One that is made anew over pods begins with both revisions the same, and no pod of it.
+				require.Equal(t, *s.Spec.Replicas, s.Status.UpdatedReplicas)
 			}
 			wanted += *s.Spec.Replicas
 		}
