@@ -160,8 +160,9 @@ func (gs *gates) drop(g *gate) bool {
 	return true
 }
 
-// next waits until everything waits, and then for a request to come. It returns nil at a time, if none has come, and
-// earlier when the server has changed something.
+// next waits until everything waits, and then for a request to come. It returns nil at a time, if none has come by
+// then, and earlier when the server has changed something. Of what happens at one instant a change of the server comes
+// first, then requests, and then the time: not what Go's scheduler sees first.
 func (gs *gates) next(until time.Time) *gate {
 	var changed <-chan struct{}
 	if gs.changed != nil {
@@ -169,6 +170,9 @@ func (gs *gates) next(until time.Time) *gate {
 	}
 	for {
 		synctest.Wait()
+		if isClosed(changed) {
+			return nil
+		}
 		if g := gs.pick(); g != nil {
 			time.Sleep(gs.latency)
 			synctest.Wait()
@@ -177,17 +181,34 @@ func (gs *gates) next(until time.Time) *gate {
 			}
 			continue
 		}
+		if !time.Now().Before(until) {
+			return nil
+		}
 		timer := time.NewTimer(time.Until(until))
 		select {
 		case <-gs.arrived:
-			timer.Stop()
 		case <-timer.C:
-			return nil
 		case <-changed:
-			timer.Stop()
-			return nil
 		}
+		timer.Stop()
 	}
+}
+
+// isClosed reports whether a channel on which nothing is sent is closed.
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// wait reports whether a request waits that has come no later than at a time.
+func (gs *gates) wait(at time.Time) bool {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	return slices.ContainsFunc(gs.pending, func(g *gate) bool { return !g.at.After(at) })
 }
 
 // pick returns the request whose turn it is, or nil. Requests of one time are ordered by their text, since the order in

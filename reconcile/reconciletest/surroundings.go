@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"testing/synctest"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -23,8 +24,7 @@ import (
 const (
 	// worldManager is who the world writes as.
 	worldManager = "reconciletest-world"
-	// reactIn is how long the world needs to see a write. No other delay of a run is a multiple of it, so that what is
-	// timed elsewhere does not come at the same moment.
+	// reactIn is how long the world needs to see a write.
 	reactIn = 53 * time.Millisecond
 	// usuallyTakes is World.Takes.
 	usuallyTakes = time.Second
@@ -57,6 +57,7 @@ func newSurroundings(r *run) *surroundings {
 	cfg := rest.CopyConfig(s.Config())
 	cfg.UserAgent, cfg.ContentType = worldManager, runtime.ContentTypeProtobuf
 	cfg.WarningHandler = rest.NoWarnings{}
+	cfg.Wrap(func(through http.RoundTripper) http.RoundTripper { return oneByOne{through} })
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		panic(err) // the server's own configuration is right
@@ -73,6 +74,19 @@ func newSurroundings(r *run) *surroundings {
 	o.does = world.New(client, world.Options{Takes: o.takes, Health: o.health,
 		Trim: func(of world.Object) { trim(s, of) }})
 	return o
+}
+
+// oneByOne lets the program see each write of the world before the next one: all that it does about it without a
+// request is done then. Otherwise it would depend on Go's scheduler how many of several writes it sees at once.
+type oneByOne struct{ through http.RoundTripper }
+
+// RoundTrip is called on the driver's goroutine.
+func (t oneByOne) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := t.through.RoundTrip(r)
+	if r.Method != http.MethodGet {
+		synctest.Wait()
+	}
+	return resp, err
 }
 
 func (o *surroundings) takes(of world.Object) time.Duration {
@@ -155,18 +169,20 @@ func (o *surroundings) rests(last time.Time) time.Time {
 	return last
 }
 
-// turn lets the world do what is due, if anything is, and reports whether it has. Otherwise wake is when it will be.
+// turn lets the world do what is due, if anything is, and reports whether it has. Otherwise earliest is when it will be,
+// or wake. What the program has asked for no later than that comes before.
 func (o *surroundings) turn(wake time.Time) (did bool, earliest time.Time) {
 	if o == nil {
 		return false, wake
 	}
 	r := o.run
+	synctest.Wait()
 	o.look()
 	i, at := o.next()
 	switch {
 	case at.IsZero():
 		return false, wake
-	case time.Now().Before(at):
+	case time.Now().Before(at), r.gates.wait(at):
 		return false, earlier(wake, at)
 	}
 	delete(o.due, i)

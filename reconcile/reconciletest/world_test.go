@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -325,5 +327,93 @@ func TestTheSameSeedIsTheSameWorld(t *testing.T) {
 				require.Equal(t, first, trace, "%s with GOMAXPROCS=%d", schedule, n)
 			}
 		}
+	}
+}
+
+// mirrors is a program that writes into a ConfigMap how many pods are ready in its cache: when it has heard of a change,
+// and again a time after that.
+func mirrors(again time.Duration) func(context.Context, *rest.Config) error {
+	return func(ctx context.Context, cfg *rest.Config) error {
+		c := kubernetes.NewForConfigOrDie(cfg).CoreV1()
+		list, err := c.Pods("default").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		var mu sync.Mutex
+		ready := map[string]bool{} // guarded by mu
+		for _, p := range list.Items {
+			ready[p.Name] = isPodReady(&p)
+		}
+		pods, err := c.Pods("default").Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+		if err != nil {
+			return err
+		}
+		defer pods.Stop()
+		heard := make(chan struct{}, 1)
+		var reader sync.WaitGroup
+		defer reader.Wait()
+		reader.Go(func() {
+			for e := range pods.ResultChan() {
+				if p, ok := e.Object.(*corev1.Pod); ok {
+					mu.Lock()
+					ready[p.Name] = isPodReady(p)
+					mu.Unlock()
+				}
+				select {
+				case heard <- struct{}{}:
+				default:
+				}
+			}
+		})
+		requeued := time.NewTimer(time.Hour)
+		for wrote := -1; ; {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-heard:
+				requeued.Reset(again)
+			case <-requeued.C:
+			}
+			mu.Lock()
+			n := 0
+			for _, is := range ready {
+				if is {
+					n++
+				}
+			}
+			mu.Unlock()
+			if n == wrote {
+				continue
+			}
+			m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "ready"}, Data: map[string]string{
+				"pods": strconv.Itoa(n)}}
+			if _, err = c.ConfigMaps("default").Update(ctx, m, metav1.UpdateOptions{}); apierrors.IsNotFound(err) {
+				_, err = c.ConfigMaps("default").Create(ctx, m, metav1.CreateOptions{})
+			}
+			if err == nil {
+				wrote = n
+			}
+		}
+	}
+}
+
+// TestWhatTheProgramSeesOfTheWorldIsTheSame on however many processors: it sees each write of the world before the next
+// one, and at one instant what it asks for comes before what the world does.
+func TestWhatTheProgramSeesOfTheWorldIsTheSame(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	for name, takes := range map[string]time.Duration{"at once": 0, "after a second": time.Second} {
+		t.Run(name, func(t *testing.T) {
+			s := around(reconciletest.ApplyYAML(deploymentOf(5, "web:1"), deploymentOf(5, "web:2")), nil)
+			s.Run, s.World.Takes = mirrors(time.Second), func(reconciletest.Object) time.Duration { return takes }
+			var first string
+			for _, n := range []int{1, 2, 4} {
+				runtime.GOMAXPROCS(n)
+				for _, trace := range reconciletest.Traces(t, s, "v1 seed=0 steps=2: ", 5) {
+					first = cmp.Or(first, trace)
+					require.Equal(t, first, trace, "with GOMAXPROCS=%d", n)
+				}
+			}
+			require.Contains(t, first, "update configmaps default/ready")
+		})
 	}
 }
