@@ -106,9 +106,8 @@
 //     clients.
 //   - A streamed list fails: the reflector tries a plain list, in pages, because a server that does not stream lists
 //     may answer with any error. For the first 5 minutes it does not where a plain list would fail, too
-//     (hitsPlainLists): the server refuses
-//     (401, 403), does not know the resource (404), asks the client to come back later (429, 503, a timeout,
-//     Retry-After), cannot be reached, or answers with a state older than the cache.
+//     (hitsPlainLists): the server refuses (401, 403), does not know the resource (404), asks the client to come back
+//     later (429, 503, a timeout, Retry-After), or cannot be reached.
 //   - The client, its transport, Options.Transform, an index function or an inline handler does not return: if the
 //     reflector or the store is in one call for three minutes, the cache is Stale, and not fresh. Health.StuckHandler
 //     names any other handler (pulse.watch). The verifier and callers of Live only wait.

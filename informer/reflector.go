@@ -242,7 +242,7 @@ func (r *reflector[T]) begin() metav1.ListOptions {
 func (r *reflector[T]) complete(resourceVersion string) {
 	r.namelessTimer.Stop()
 	if r.nameless {
-		// The store keeps what may have been deleted: see SharedIndexInformer.withheld.
+		// The store keeps what may have been deleted: see writer.withheld.
 		r.namelessTimer.Reset(r.namelessPace.Base + r.namelessPace.Next())
 	} else {
 		r.namelessPace.Reset()
