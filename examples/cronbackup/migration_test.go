@@ -45,6 +45,10 @@ func TestMigration(t *testing.T) {
 		require.Eventually(t, r.ready.Load, 2*time.Minute, 100*time.Millisecond)
 	}
 
+	require.Eventually(t, func() bool { // the API server notices the CA of the conversion a little later
+		_, err := p.backups(v1.GroupVersion).Get(t.Context(), nameOf(0), metav1.GetOptions{})
+		return err == nil
+	}, time.Minute, 100*time.Millisecond)
 	p.rewrite(*stored / 2)
 	answered, failed := p.conversions()
 	reads, began := p.read(*stored), time.Now()
@@ -156,7 +160,11 @@ func TestWebhooks(t *testing.T) {
 
 	replica := p.start()
 	require.Eventually(t, replica.ready.Load, 2*time.Minute, 20*time.Millisecond)
-	require.Eventually(t, func() bool { return early() == nil }, time.Minute, 20*time.Millisecond, "it answers")
+	require.Eventually(t, func() bool { // the CAs of the webhooks and of the conversion are noticed one by one
+		_, converts := create(old, v1alpha1.GroupVersion, "early", map[string]any{"database": "orders"},
+			metav1.DryRunAll)
+		return early() == nil && converts == nil
+	}, time.Minute, 20*time.Millisecond, "it answers, and converts")
 	schedule := func(o *unstructured.Unstructured) string {
 		text, _, _ := unstructured.NestedString(o.Object, "spec", "schedule")
 		return text

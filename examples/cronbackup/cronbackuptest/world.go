@@ -77,6 +77,7 @@ func OnCluster(t *testing.T, start Start) {
 	for name, behaviour := range behaviours() {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, c.Config(), c.Namespace(t))
+			w.Patience = 3 * time.Minute // in real time, on a machine with much else to do
 			w.finish = w.finishPods
 			behaviour(w)
 		})

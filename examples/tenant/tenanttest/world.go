@@ -91,12 +91,14 @@ func OnCluster(t *testing.T, start Start) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel() // most of the time they wait for namespaces to go
 				w := newWorld(t, c.Config(), prefix+rand.String(8))
+				w.Patience = 3 * time.Minute // in real time, on a machine with much else to do
 				defer w.clear()
 				behaviour(w)
 			})
 		}
 	})
 	w := newWorld(t, c.Config(), "")
+	w.Patience = 3 * time.Minute
 	checkDefinition(w)
 	w.Eventually(func() error {
 		list, err := w.tenants.List(t.Context(), metav1.ListOptions{})
