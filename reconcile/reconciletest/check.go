@@ -298,7 +298,7 @@ func (c runner) play(s schedule, ideal *ending) (o *ending) {
 		if r.around != nil {
 			o.did = r.around.did
 		}
-		if r.void {
+		if r.void && len(s.disturbances) > 0 {
 			o.failure = nil
 		}
 		for _, id := range r.made {

@@ -18,7 +18,7 @@ func (r verdict) pass() {
 	r.gates.latency = usualLatency
 	r.calm()
 	r.deleteLeft()
-	limit := time.Now().Add(settleTime)
+	begin, limit := time.Now(), time.Now().Add(settleTime)
 	var err error
 	for waited := false; ; {
 		r.settle()
@@ -34,6 +34,9 @@ func (r verdict) pass() {
 		}
 		if err == nil && len(stays) == 0 {
 			break
+		}
+		if until := earlier(r.around.rests(begin), begin.Add(worldTime)).Add(settleTime); until.After(limit) {
+			limit = until
 		}
 		if time.Now().After(limit) {
 			if err != nil {

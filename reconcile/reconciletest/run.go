@@ -25,6 +25,8 @@ const (
 	// quiet is how long nothing is written until the program is taken to be done, and settleTime how long it may take.
 	quiet      = 30 * time.Second
 	settleTime = 10 * time.Minute
+	// worldTime is how long the world may be at work after a step. The program has settleTime from its last write on.
+	worldTime = 2 * time.Hour
 	// The most writes and requests between two steps: beyond, the program goes in circles.
 	mostWrites   = 400
 	mostRequests = 8_000
@@ -69,7 +71,7 @@ type run struct {
 	used         usage // rights that the program has made use of
 	goroutines   int   // of the process, before the run started any
 	calmed       bool  // nothing goes wrong any more
-	void         bool  // it judges nothing: the schedule has led to what no program can undo
+	void         bool  // it judges nothing: the schedule has led to what no program can undo, or the world is not done
 	hurried      bool  // the next step is due, whatever the program does
 	hurriedAt    time.Time
 	failure      *breach
@@ -227,7 +229,8 @@ func (r *run) crash(again bool) {
 // settle lets requests through until nothing is written for a while.
 func (r *run) settle() {
 	begin := time.Now()
-	last, writes, requests, idle := begin, 0, 0, 0
+	last, writes, requests := begin, 0, 0
+	var idle []time.Time // of requests since the last write
 	kinds := map[string]int{}
 	for r.failure == nil {
 		if r.hurried {
@@ -235,31 +238,46 @@ func (r *run) settle() {
 			return
 		}
 		r.revive()
-		g, over := r.next(earlier(r.around.rests(last).Add(quiet), begin.Add(settleTime)))
+		limit := earlier(r.around.rests(begin), begin.Add(worldTime)).Add(settleTime)
+		g, over := r.next(earlier(r.around.rests(last).Add(quiet), limit))
 		if g == nil && !over {
 			continue
 		}
 		if g == nil {
-			r.atRest = idle
-			if time.Since(last) < quiet {
+			r.atRest = len(slices.DeleteFunc(idle, func(at time.Time) bool { return time.Since(at) > quiet }))
+			switch took := time.Since(begin).Round(time.Second); {
+			case time.Since(last) < quiet:
 				r.breaks(&breach{rule: ruleRests, where: slices.Sorted(maps.Keys(kinds)), detail: []string{
-					fmt.Sprintf("after %s it still writes: %s", settleTime, most(kinds))}})
+					fmt.Sprintf("after %s it still writes: %s", took, most(kinds))}})
+			case r.around.rests(begin).After(time.Now()):
+				r.unfinished(took)
 			}
 			return
 		}
 		wrote := r.let(g)
 		requests++
 		if g.process.incarnation > 0 && !g.lives() {
-			idle++
+			idle = append(idle, time.Now())
 		}
 		if wrote {
-			last, writes, idle = time.Now(), writes+1, 0
+			last, writes, idle = time.Now(), writes+1, nil
 			kinds[g.request.String()]++
 		}
-		if r.loops(writes, requests, 1, begin, kinds, g) {
+		if r.loops(writes, requests, 1+int(time.Since(begin)/(settleTime+time.Second)), begin, kinds, g) {
 			return
 		}
 	}
+}
+
+// unfinished is about a world that is at work for longer than a run waits. Then nothing can be said of the program.
+func (r *run) unfinished(took time.Duration) {
+	i, at := r.around.next()
+	text := fmt.Sprintf("the world is not done after %s: %s %s/%s is due in %s; World.Takes and minReadySeconds may be "+
+		"up to %s", took, i.Resource, i.Namespace, i.Name, time.Until(at), worldTime)
+	if r.note(hurt, "%s", text); len(r.schedule.disturbances) == 0 {
+		r.fail(ruleSteps, text)
+	}
+	r.void = true
 }
 
 // loops reports whether there were more writes or requests since begin than a program may make in some times of the

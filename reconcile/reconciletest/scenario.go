@@ -101,6 +101,11 @@ func (s *Scenario) parse(text string) (schedule, error) {
 	if err == nil && s.World == nil && (read.has(worldSlow) || read.has(worldFails)) {
 		err = fmt.Errorf("%q needs a Scenario.World", text)
 	}
+	for _, d := range read.disturbances {
+		if err == nil && (d.what == worldSlow || d.what == worldFails) && !s.World.does(d.of) {
+			err = fmt.Errorf("%q: the world does nothing about %s", text, d.of)
+		}
+	}
 	return read, err
 }
 

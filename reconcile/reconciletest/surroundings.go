@@ -13,7 +13,6 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -34,7 +33,12 @@ const (
 	ailFor = 60 * time.Second
 	// retryIn is when the world tries again what was refused, such as by a webhook that is down.
 	retryIn = 10 * time.Second
+	// mostActs is how often the world may write within settleTime. What makes more goes in circles.
+	mostActs = 10_000
 )
+
+// theNode is the item of the node that there is if there are no others.
+var theNode = world.Item{Resource: "nodes", Name: "node"}
 
 // surroundings are the world of a run: what it has to do, and when. They belong to the driver, which lets the world do
 // one thing after the other, between the requests of the program: so a run is the same each time. Nil: there are none.
@@ -49,6 +53,10 @@ type surroundings struct {
 	due   map[world.Item]time.Time
 	again map[world.Item]bool // of these, the ones that were refused: nothing waits for them
 	last  time.Time           // when it has written
+	// refused is why it could not do something about an item the last time.
+	refused map[world.Item]string
+	acts    int       // since then it has written so often
+	since   time.Time // it is no longer ago than settleTime
 }
 
 // newSurroundings makes those of a run that has a world. They get a node if there is none.
@@ -62,18 +70,24 @@ func newSurroundings(r *run) *surroundings {
 	if err != nil {
 		panic(err) // the server's own configuration is right
 	}
-	if len(s.store.list(corev1.Resource("nodes"), s.Version())) == 0 {
-		err = directRequest(context.Background(), s, http.MethodPost, "/api/v1/nodes", "application/json",
-			[]byte(`{"apiVersion":"v1","kind":"Node","metadata":{"name":"node"}}`))
-	}
-	if err != nil { // such as by a webhook
-		r.fail(ruleSteps, "the world has no node: "+err.Error())
-	}
 	o := &surroundings{World: r.scenario.World, run: r, did: make(map[string]bool), slow: make(map[string]time.Time),
-		ails: make(map[string]bool), due: make(map[world.Item]time.Time), again: make(map[world.Item]bool)}
+		ails: make(map[string]bool), due: make(map[world.Item]time.Time), again: make(map[world.Item]bool),
+		refused: make(map[world.Item]string), since: time.Now()}
 	o.does = world.New(client, world.Options{Takes: o.takes, Health: o.health,
 		Trim: func(of world.Object) { trim(s, of) }})
+	if len(s.store.list(corev1.Resource("nodes"), s.Version())) == 0 {
+		if err := o.node(); err != nil { // such as by a webhook that the program serves
+			o.retry(theNode, err)
+		}
+	}
 	return o
+}
+
+// node makes the node.
+func (o *surroundings) node() error {
+	return directRequest(context.WithoutCancel(o.run.ctx), o.run.server, http.MethodPost, "/api/v1/nodes",
+		"application/json", []byte(`{"apiVersion":"v1","kind":"Node","metadata":{"name":"node","labels":`+
+			`{"kubernetes.io/hostname":"node"}}}`))
 }
 
 // oneByOne lets the program see each write of the world before the next one: all that it does about it without a
@@ -131,6 +145,11 @@ func (o *surroundings) plan(i world.Item, at time.Time) {
 	if time.Now().Before(o.slow[i.Resource]) {
 		at = at.Add(slowerBy)
 	}
+	o.put(i, at)
+}
+
+// put is plan, however slow the world is.
+func (o *surroundings) put(i world.Item, at time.Time) {
 	if due, ok := o.due[i]; !ok || at.Before(due) {
 		o.due[i] = at
 		delete(o.again, i)
@@ -188,21 +207,56 @@ func (o *surroundings) turn(wake time.Time) (did bool, earliest time.Time) {
 	delete(o.due, i)
 	delete(o.again, i)
 	before := r.server.Version()
-	again, err := o.does.React(context.WithoutCancel(r.ctx), i)
+	again, err := o.react(i)
 	if changes := changedSince(r.server, before); len(changes) > 0 {
-		o.did[i.Resource], o.last = true, time.Now()
-		r.note(beside, "the world: %s", describe(changes))
+		o.wrote(i, changes)
 	}
 	switch {
 	case err == nil && again > 0:
 		o.plan(i, time.Now().Add(again))
-	case apierrors.IsInvalid(err) || isNotModelled(err):
-		r.note(hurt, "the world cannot go on with %s %s/%s: %v", i.Resource, i.Namespace, i.Name, err)
 	case err != nil:
-		o.plan(i, time.Now().Add(retryIn))
-		o.again[i] = true
+		o.retry(i, err)
+	default:
+		delete(o.refused, i)
 	}
 	return true, wake
+}
+
+func (o *surroundings) react(i world.Item) (again time.Duration, err error) {
+	if i == theNode {
+		return 0, o.node()
+	}
+	return o.does.React(context.WithoutCancel(o.run.ctx), i)
+}
+
+// wrote notes what the world has changed.
+func (o *surroundings) wrote(i world.Item, changes []event) {
+	if o.last = time.Now(); i != theNode {
+		o.did[i.Resource] = true
+	}
+	o.run.note(beside, "the world: %s", describe(changes))
+	if time.Since(o.since) > settleTime {
+		o.since, o.acts = time.Now(), 0
+	}
+	if o.acts += len(changes); o.acts > mostActs {
+		o.run.fail(ruleSteps, fmt.Sprintf("the world does not come to rest: %d writes in %s, the last one: %s", o.acts,
+			time.Since(o.since), describe(changes)))
+	}
+}
+
+// retry lets the world try again later what was refused. What the server has no model of it cannot do at all.
+func (o *surroundings) retry(i world.Item, err error) {
+	text := fmt.Sprintf("the world cannot go on with %s %s/%s: %v", i.Resource, i.Namespace, i.Name, err)
+	switch {
+	case isNotModelled(err):
+		o.run.fail(ruleSteps, text)
+		return
+	case o.refused[i] != text:
+		o.refused[i] = text
+		o.run.note(hurt, "%s", text)
+	}
+	o.put(i, time.Now().Add(retryIn))
+	o.again[i] = true
 }
 
 // describe says what the world has changed.
@@ -263,12 +317,16 @@ func (o *surroundings) ail(resource string, ails bool) {
 	}
 }
 
-// calm ends what is wrong with the world.
+// calm ends what is wrong with the world. What was refused is tried at once, and waited for.
 func (o *surroundings) calm() {
 	if o == nil {
 		return
 	}
 	clear(o.slow)
+	for i := range o.again {
+		o.due[i] = time.Now()
+	}
+	clear(o.again)
 	for _, resource := range slices.Sorted(maps.Keys(o.ails)) {
 		if o.ails[resource] {
 			o.ail(resource, false)

@@ -417,3 +417,54 @@ func TestWhatTheProgramSeesOfTheWorldIsTheSame(t *testing.T) {
 		})
 	}
 }
+
+// TestAStepLastsAsLongAsTheWorldIsAtWork, however long that is: a program that waits for it is right. What takes more
+// than two hours is too much for a run, which is said.
+func TestAStepLastsAsLongAsTheWorldIsAtWork(t *testing.T) {
+	for takes, says := range map[time.Duration]string{15 * time.Minute: "", 75 * time.Minute: "",
+		3 * time.Hour: "the world is not done"} {
+		t.Run(takes.String(), func(t *testing.T) {
+			s := migrates(goesOn)
+			s.World.Takes = func(reconciletest.Object) time.Duration { return takes }
+			s.Replay = "v1 seed=0 steps=1: "
+			s.Settled = func(s *reconciletest.Server) error {
+				if _, ok := reconciletest.Get[*corev1.ConfigMap](s, "configmaps", "default", "a"); !ok {
+					return errors.New("the ConfigMap is missing")
+				}
+				return nil
+			}
+			found := reconciletest.Search(t, s)
+			if says == "" {
+				require.Empty(t, found)
+				return
+			}
+			require.Len(t, found, 1)
+			require.Contains(t, found[0].String(), says)
+		})
+	}
+}
+
+// TestWhatTheWorldCannotDoIsSaid in place of a run in which nothing happens.
+func TestWhatTheWorldCannotDoIsSaid(t *testing.T) {
+	s := around(reconciletest.ApplyYAML("apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: few}\n"+
+		"spec: {hard: {pods: 10}}\n---\n"+deploymentOf(1, "web:1")), nil)
+	s.Replay = "v1 seed=0 steps=1: "
+	found := reconciletest.Search(t, s)
+	require.Len(t, found, 1)
+	require.Contains(t, found[0].String(), "the world cannot go on with replicasets default/web-")
+}
+
+// TestReplayOfTheWorldNamesWhatItDoes: nothing else can be slow or fail.
+func TestReplayOfTheWorldNamesWhatItDoes(t *testing.T) {
+	s := around(reconciletest.ApplyYAML(jobManifest), nil)
+	s.World.Except = []string{"pods"}
+	for disturbance, want := range map[string]string{"world slow with jobs in step 1": "",
+		"world fails frobs in step 1": "frobs", "world slow with pods in step 1": "pods"} {
+		s.Replay = "v1 seed=0 steps=1: " + disturbance
+		if err := reconciletest.Validate(s); want == "" {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, "the world does nothing about "+want)
+		}
+	}
+}
