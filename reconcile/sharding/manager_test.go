@@ -36,6 +36,8 @@ type fleet struct {
 	server *reconciletest.Server
 	every  time.Duration // each key runs
 	pause  time.Duration // of a run, between read and write
+	// forbidden says that who starts may not have a Lease.
+	forbidden bool
 
 	mu      sync.Mutex
 	running map[reconcile.Key]string // the replica that runs the key
@@ -84,6 +86,9 @@ func inFleet(t *testing.T, keys int, test func(f *fleet)) {
 // launch starts a replica.
 func (f *fleet) launch(name string) *ship {
 	s := &ship{link: f.server.Link()}
+	if f.forbidden {
+		s.link.Inject(leasesAreCut)
+	}
 	var err error
 	s.shards, err = New(Options{REST: s.link.Config(), Namespace: "default", Name: "shards", Identity: name, By: ByKey,
 		Slices: 16})
@@ -338,4 +343,22 @@ func TestWhileLeadingNeedsALeader(t *testing.T) {
 	_, err := reconcile.NewManager(reconcile.ManagerOptions{Elector: s.Shards,
 		WhileLeading: map[string]func(context.Context) error{"f": func(context.Context) error { return nil }}})
 	require.ErrorContains(t, err, "with the shards default/shards no process leads all of them")
+}
+
+// TestAReplicaThatMayHaveNoLeaseIsNotReady, and takes part as soon as it may.
+func TestAReplicaThatMayHaveNoLeaseIsNotReady(t *testing.T) {
+	inFleet(t, 3, func(f *fleet) {
+		f.forbidden = true
+		a := f.launch("a")
+		time.Sleep(20 * time.Second)
+		require.ErrorContains(t, a.shards.Ready(), "create leases.coordination.k8s.io default/shards-")
+		require.Contains(t, fmt.Sprint(a.Manager.Inspect().NotReady), "could not lead")
+		require.Contains(t, a.Why(reconcile.Key{Namespace: "default", Name: "key-0"}),
+			"it has no Lease in the group of the table default/shards")
+		a.link.Inject(nil)
+		time.Sleep(20 * time.Second)
+		require.NoError(t, a.shards.Ready())
+		require.Empty(t, a.Manager.Inspect().NotReady)
+		require.Equal(t, map[string]int{"a": 3}, f.shares(time.Second))
+	})
 }

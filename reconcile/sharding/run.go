@@ -62,14 +62,14 @@ func (s *Shards) Run(ctx context.Context, lead func(ctx context.Context) error) 
 	if again {
 		lifecycle.Sleep(ctx, s.pace(0.25))
 	}
-	return s.live(ctx, lead)
+	return term{s}.live(ctx, lead)
 }
 
 // A term has the parts of one tenure.
 type term struct{ *Shards }
 
 // live is one tenure, under a name of its own.
-func (s *Shards) live(ctx context.Context, lead func(context.Context) error) error {
+func (s term) live(ctx context.Context, lead func(context.Context) error) error {
 	s.mu.Lock()
 	r := newReplica(s.opts.Name+"-"+strings.ToLower(rand.Text()[:10]), s.opts.Identity, s.opts.Slices,
 		timing{s.opts.LeaseDuration, s.opts.RenewDeadline}, s.opts.Prepare != nil)
@@ -77,7 +77,7 @@ func (s *Shards) live(ctx context.Context, lead func(context.Context) error) err
 		remember(r, s.last)
 	}
 	s.mu.Unlock()
-	lease := term{s}.makeLease(ctx, r)
+	lease := s.makeLease(ctx, r)
 	if lease == nil {
 		return nil
 	}
@@ -94,12 +94,12 @@ func (s *Shards) live(ctx context.Context, lead func(context.Context) error) err
 	tenure := s.tenure
 	s.mu.Unlock()
 	var parts sync.WaitGroup
-	parts.Go(func() { term{s}.renew(under, r, lease) })
-	parts.Go(func() { (&actor{Shards: s, r: r}).run(under) })
-	parts.Go(func() { term{s}.prepare(under, r) })
+	parts.Go(func() { s.renew(under, r, lease) })
+	parts.Go(func() { (&actor{Shards: s.Shards, r: r}).run(under) })
+	parts.Go(func() { s.prepare(under, r) })
 	l := &leading{}
 	l.start(tenure, lead)
-	err := term{s}.await(ctx, r, l)
+	err := s.await(ctx, r, l)
 	stop()
 	parts.Wait()
 	stuck := errors.Is(err, ErrStuck)
@@ -117,7 +117,7 @@ func (s *Shards) live(ctx context.Context, lead func(context.Context) error) err
 	if stuck {
 		return err
 	}
-	term{s}.removeOwn(ctx, r.name, lease)
+	s.removeOwn(ctx, r.name, lease)
 	switch {
 	case ctx.Err() == nil && over != nil && !errors.Is(over, errLeft):
 		return fmt.Errorf("%w: %s: %w", ErrLost, s, over)
@@ -250,8 +250,14 @@ func (s term) makeLease(ctx context.Context, r *replica) *coordinationv1.Lease {
 		if err == nil && lease != nil {
 			s.mu.Lock()
 			r.renewed(sent, s.now(), versionOf(lease))
+			s.failing = nil
 			s.mu.Unlock()
 			return lease
+		}
+		if ctx.Err() == nil {
+			s.mu.Lock()
+			s.failing = err
+			s.mu.Unlock()
 		}
 		if !failing {
 			failing = true

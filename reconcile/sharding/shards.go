@@ -56,6 +56,7 @@ type Shards struct {
 	seen    world
 	lease   *coordinationv1.Lease // the table's, as it was seen: what is written keeps its metadata
 	led     []led                 // of each slice; nil before the first Run
+	failing error                 // why this replica has no Lease; nil: it has one, or has not asked for it
 	stats   Stats
 }
 
@@ -282,6 +283,14 @@ func (s *Shards) Health() error {
 	}
 	return fmt.Errorf("sharding: %s: nobody leads %d of %d slices (%s) for longer than %v: %s", s, len(bad), len(s.led),
 		strings.Join(bad, ", "), s.opts.LeaseDuration, why)
+}
+
+// Ready returns why this replica cannot take part: the error of its last request for a Lease, if it has none. /readyz
+// of a Manager reports it.
+func (s *Shards) Ready() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failing
 }
 
 // led is what is known of who leads a slice.
