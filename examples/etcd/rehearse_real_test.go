@@ -69,8 +69,10 @@ func TestTheNextVersionIsPlanned(t *testing.T) {
 	planned := func(version v1.Version) *plan.Report {
 		report, err := plan.Run(t.Context(), w.cluster.Config(), func(ctx context.Context, cfg *rest.Config) error {
 			return run(ctx, cfg, optionsWith(version))
-		}, plan.RunOptions{Quiet: 5 * time.Second, Timeout: 5 * time.Minute,
-			Options: plan.Options{World: plan.Healthy, Account: name + "/" + name, Rules: cel.Rules{}}})
+		}, plan.RunOptions{
+			Quiet: 15 * time.Second, Timeout: 10 * time.Minute, // a look at three clusters takes its time
+			Options: plan.Options{World: plan.Healthy, Account: name + "/" + name, Rules: cel.Rules{}},
+		})
 		require.NoError(t, err)
 		require.True(t, report.Settled)
 		require.Empty(t, report.Refused)
