@@ -305,6 +305,33 @@ func TestTheLeaderStopsInTime(t *testing.T) {
 	})
 }
 
+// TestASlowLookTakesNoLease has requests of another process that take 16 s to the server, longer than a Lease has to
+// stand unchanged. Each of them brings what the leader has just written.
+func TestASlowLookTakesNoLease(t *testing.T) {
+	inWorld(t, 7, last, func(w *world) {
+		w.start(w.connection())
+		w.create("web", 2)
+		w.after(time.Minute)
+		holder := func() string {
+			lease, err := w.user.leases.Get(w.Context(), label, metav1.GetOptions{})
+			require.NoError(w, err)
+			return *lease.Spec.HolderIdentity
+		}
+		leader, other := holder(), w.connection()
+		other.Inject(func(r reconciletest.Request) reconciletest.Fault {
+			if r.Resource.Resource == "leases" && r.Verb == "get" {
+				return reconciletest.Delay(16*time.Second, 0)
+			}
+			return nil
+		})
+		w.start(other)
+		for range 100 {
+			w.after(time.Second)
+			require.Equal(w, leader, holder())
+		}
+	})
+}
+
 // TestTheOldLeaderStillWrites has a request of the leader that takes a minute to the server. Meanwhile the leader is
 // cut off, and another process leads.
 func TestTheOldLeaderStillWrites(t *testing.T) {

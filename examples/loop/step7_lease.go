@@ -75,7 +75,7 @@ func (l *candidate) tryToLead(ctx context.Context) (sent time.Time, err error) {
 	case err != nil:
 		return sent, err
 	case lease.ResourceVersion != l.version:
-		l.version, l.since = lease.ResourceVersion, sent
+		l.version, l.since = lease.ResourceVersion, time.Now() // and not sent: the request may have taken long
 	}
 	// Clocks of two machines differ. So we measure how long the Lease has not changed, by our own clock, and do not
 	// look at the time that the other process has written.
