@@ -28,10 +28,15 @@ import (
 // Ready() error the Elector says why this process could not lead, and /readyz reports it. With Check(*http.Request)
 // error it says why the process has to be restarted, and /healthz reports that.
 //
-// With *sharding.Shards every process leads, each some of the keys: see package sharding.
+// With *sharding.Shards every process leads, each some of the keys: see package sharding. A wrapper of them has to have
+// all of their methods, as one that embeds the *sharding.Shards does: with another one Run returns an error.
 type Elector interface {
 	Run(ctx context.Context, lead func(ctx context.Context) error) error
 }
+
+// errHidden ends a Manager that does not see the slices of its Shards, for the Elector around them passes on Run alone.
+// Each process would be called to lead, and would reconcile all keys.
+var errHidden = errors.New("the Elector is a wrapper of Shards that hides which slices they lead")
 
 // campaign leads, again and again, until ctx ends.
 //
@@ -52,6 +57,10 @@ func (m *Manager) campaign(ctx context.Context) error {
 		var work tenure
 		err := m.opts.Elector.Run(electing, func(tenure context.Context) error {
 			return work.run(func() error {
+				if m.shards == nil && lifecycle.IsShared(tenure) {
+					return fmt.Errorf("%w: it is a %T. Give the Manager the *sharding.Shards itself, or embed that, "+
+						"and not an Elector, in the wrapper", errHidden, m.opts.Elector)
+				}
 				if standby() {
 					return m.runWorkers(ctx, tenure)
 				}
@@ -60,11 +69,11 @@ func (m *Manager) campaign(ctx context.Context) error {
 			})
 		})
 		giveUp()
-		led, stuck := work.result()
+		led, failed := work.result()
 		switch {
-		case stuck != nil && !errors.Is(err, ErrStuck):
-			return errors.Join(err, stuck)
-		case errors.Is(err, ErrStuck), err != nil && !led:
+		case failed != nil && !errors.Is(err, ErrStuck) && !errors.Is(err, errHidden):
+			return errors.Join(err, failed)
+		case failed != nil, errors.Is(err, ErrStuck), err != nil && !led:
 			return err
 		case ctx.Err() != nil:
 		case !led:
@@ -96,14 +105,15 @@ func (l *tenure) run(lead func() error) (err error) {
 	return err
 }
 
-// result reports whether the call was made, and an error that wraps ErrStuck if some of its work goes on.
-func (l *tenure) result() (led bool, stuck error) {
+// result reports whether the call was made, and an error that wraps ErrStuck if some of its work goes on, or errHidden
+// if it has not begun.
+func (l *tenure) result() (led bool, failed error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case l.began && !l.ended:
 		return true, fmt.Errorf("the workers %w: the Elector has returned before them", ErrStuck)
-	case errors.Is(l.err, ErrStuck):
+	case errors.Is(l.err, ErrStuck), errors.Is(l.err, errHidden):
 		return true, l.err
 	}
 	return l.began, nil

@@ -1,8 +1,8 @@
 // Package lifecycle is what a package needs to run for months inside a process that it does not own: named goroutines
 // that Run waits for (group.go), user code that may panic or end its goroutine (guard.go), errors that may hide another
 // (only.go), the place in the user's code where that happened (stack.go), pauses between tries that fail (backoff.go)
-// and the numbers that spread them (random.go), and log lines that do not flood (loglimit.go). It imports nothing of
-// Kubernetes'.
+// and the numbers that spread them (random.go), log lines that do not flood (loglimit.go), and a mark for work that
+// several processes do at once (shared.go). It imports nothing of Kubernetes'.
 package lifecycle
 
 import (

@@ -8,8 +8,9 @@ import (
 
 // Fence wraps a transport so that it writes only what this replica may write; what a write is, [leaderelection's fence]
 // says. A request whose context comes from [Shards.Enter] is sent while that work may go on, and is cut off when its
-// time ends. Any other write is sent while this replica owns any slice, since nobody can tell to which one it
-// belongs. A write at any other time fails with [ErrNotOwned], and its error has a method NotSent() bool.
+// time ends. Any other write is sent while this replica owns any slice that [Shards.Inherit] has opened, since nobody
+// can tell to which one it belongs. So whoever knows nothing of slices cannot write at all. A write at any other time
+// fails with [ErrNotOwned], and its error has a method NotSent() bool.
 //
 // What was sent before may still be applied after it: a process that is paused at the worst moment has one request in
 // flight on each of its connections. The API server checks no epochs, so give updates a resourceVersion as a
@@ -33,7 +34,7 @@ func (f *fence) RoundTrip(req *http.Request) (*http.Response, error) {
 	s := f.shards
 	w, _ := req.Context().Value(workKey{s}).(*work)
 	s.mu.Lock()
-	tenure, may := s.tenure, len(s.works) > 0 && s.r.valid(s.now())
+	tenure, may := s.tenure, anyOpen(s.works) && s.r.valid(s.now())
 	if w != nil {
 		tenure, may = w.ctx, may && s.works[w.slice] == w && w.ctx.Err() == nil
 	}
@@ -42,4 +43,13 @@ func (f *fence) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, election.Refuse(req, ErrNotOwned)
 	}
 	return election.RoundTrip(tenure, f.next, req, ErrNotOwned)
+}
+
+func anyOpen(works map[int]*work) bool {
+	for _, w := range works {
+		if w.open {
+			return true
+		}
+	}
+	return false
 }

@@ -454,6 +454,29 @@ func TestWorkThatDoesNotEnd(t *testing.T) {
 	})
 }
 
+// TestWhoKnowsNothingOfSlicesCannotWrite: every replica leads, and without Inherit none of them knows of what.
+func TestWhoKnowsNothingOfSlicesCannotWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newTestGroup(t, nil).alone("a")
+		ctx, cancel := context.WithCancel(quiet)
+		m.works.Go("run", func() {
+			m.err = m.Run(ctx, func(tenure context.Context) error {
+				<-tenure.Done()
+				return nil
+			})
+		})
+		time.Sleep(20 * time.Second)
+		require.Equal(t, uint64(4), m.Stats().Gained)
+		req, err := http.NewRequestWithContext(quiet, http.MethodPut, "http://server/pods", nil)
+		require.NoError(t, err)
+		_, err = m.Fence(nil).RoundTrip(req)
+		require.ErrorIs(t, err, ErrNotOwned)
+		cancel()
+		<-m.works.Done()
+		require.NoError(t, m.err)
+	})
+}
+
 func TestFence(t *testing.T) {
 	inGroup(t, nil, func(g *testGroup) {
 		a := g.start("a")

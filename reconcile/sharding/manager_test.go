@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,6 +86,17 @@ func inFleet(t *testing.T, keys int, test func(f *fleet)) {
 
 // launch starts a replica.
 func (f *fleet) launch(name string) *ship {
+	s := f.build(name, func(shards *Shards) reconcile.Elector { return shards }, nil)
+	ctx, stop := context.WithCancel(klog.NewContext(context.Background(), klog.Logger{}))
+	s.stop = stop
+	s.group.Go("manager", func() { s.err = s.Run(ctx) })
+	f.Cleanup(func() { s.stop(); <-s.group.Done() })
+	return s
+}
+
+// build makes one. Without a function of its own it counts.
+func (f *fleet) build(name string, wrap func(*Shards) reconcile.Elector,
+	run func(context.Context, *ship, reconcile.Key) (reconcile.Result, error)) *ship {
 	s := &ship{link: f.server.Link()}
 	if f.forbidden {
 		s.link.Inject(leasesAreCut)
@@ -102,6 +114,9 @@ func (f *fleet) launch(name string) *ship {
 	require.NoError(f, err)
 	s.Controller, err = reconcile.NewController("counts", reconcile.Func(
 		func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
+			if run != nil {
+				return run(ctx, s, key)
+			}
 			if _, exists := parents.Get(key); !exists {
 				return reconcile.Result{}, nil
 			}
@@ -111,12 +126,8 @@ func (f *fleet) launch(name string) *ship {
 	reconcile.For(s.Controller, parents)
 	reconcile.DependsOn(s.Controller, s.secrets)
 	s.Manager, err = reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{s.Controller},
-		Elector: s.shards})
+		Elector: wrap(s.shards)})
 	require.NoError(f, err)
-	ctx, stop := context.WithCancel(klog.NewContext(context.Background(), klog.Logger{}))
-	s.stop = stop
-	s.group.Go("manager", func() { s.err = s.Run(ctx) })
-	f.Cleanup(func() { s.stop(); <-s.group.Done() })
 	return s
 }
 
@@ -360,5 +371,37 @@ func TestAReplicaThatMayHaveNoLeaseIsNotReady(t *testing.T) {
 		require.NoError(t, a.shards.Ready())
 		require.Empty(t, a.Manager.Inspect().NotReady)
 		require.Equal(t, map[string]int{"a": 3}, f.shares(time.Second))
+	})
+}
+
+// TestAWrapperThatHidesTheSlicesIsRefused: with it every replica would reconcile every key.
+func TestAWrapperThatHidesTheSlicesIsRefused(t *testing.T) {
+	inFleet(t, 1, func(f *fleet) {
+		type hides struct{ reconcile.Elector }
+		type passesOn struct{ *Shards }
+		var ran atomic.Int32
+		for name, test := range map[string]struct {
+			wrap func(*Shards) reconcile.Elector
+			want string
+		}{
+			"hides":    {func(s *Shards) reconcile.Elector { return hides{s} }, "Give the Manager the *sharding.Sh"},
+			"passesOn": {func(s *Shards) reconcile.Elector { return passesOn{s} }, ""},
+		} {
+			ran.Store(0)
+			s := f.build(name, test.wrap, func(context.Context, *ship, reconcile.Key) (reconcile.Result, error) {
+				ran.Add(1)
+				return reconcile.Result{}, nil
+			})
+			ctx, cancel := context.WithTimeout(quiet, time.Minute)
+			err := s.Run(ctx)
+			cancel()
+			if test.want == "" {
+				require.NoError(t, err)
+				require.NotZero(t, ran.Load())
+				continue
+			}
+			require.ErrorContains(t, err, test.want)
+			require.Zero(t, ran.Load())
+		}
 	})
 }

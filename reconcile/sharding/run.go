@@ -134,9 +134,10 @@ type leading struct {
 	stop  context.CancelFunc
 }
 
-// start calls lead on a goroutine of its own. Its context ends with the tenure or by stop.
+// start calls lead on a goroutine of its own. Its context ends with the tenure or by stop. It says that other processes
+// lead, too, for a Manager that has got the Shards in a wrapper.
 func (l *leading) start(tenure context.Context, lead func(context.Context) error) {
-	tenure, l.stop = context.WithCancel(tenure)
+	tenure, l.stop = context.WithCancel(lifecycle.Shared(tenure))
 	l.group.Go("lead", func() {
 		defer l.stop()
 		l.err = lead(tenure)
