@@ -2,6 +2,7 @@ package sharding
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -98,6 +99,7 @@ func (a *actor) do(ctx context.Context, next step, changed <-chan struct{}) {
 	switch next.kind {
 	case writeTable:
 		err = a.write(try, next)
+		a.noteRefusal(ctx, err)
 	case readLease:
 		err = a.read(try, next.name)
 	case removeLease:
@@ -129,6 +131,20 @@ func (a *actor) do(ctx context.Context, next step, changed <-chan struct{}) {
 	}
 }
 
+// noteRefusal notes whether a Lease that is not ours has the table's name: Ready says so, and the log once.
+func (a *actor) noteRefusal(ctx context.Context, err error) {
+	if err != nil && !errors.Is(err, errOther) {
+		return
+	}
+	a.mu.Lock()
+	before := a.refusal
+	a.refusal = err
+	a.mu.Unlock()
+	if err != nil && before == nil {
+		klog.FromContext(ctx).Error(err, "There can be no table", "table", a.String())
+	}
+}
+
 // write writes a table.
 func (a *actor) write(ctx context.Context, next step) error {
 	a.mu.Lock()
@@ -153,6 +169,9 @@ func (a *actor) write(ctx context.Context, next step) error {
 	if next.at == (version{}) {
 		lease, err = a.create(ctx, next)
 	} else {
+		if err := checkTable(base); err != nil {
+			return err
+		}
 		base = tableLease(base, a.opts, next.table, a.r.name)
 		base.UID, base.ResourceVersion = types.UID(next.at.uid), next.at.resourceVersion
 		lease, err = a.client.update(ctx, base)
@@ -181,6 +200,9 @@ func (a *actor) create(ctx context.Context, next step) (*coordinationv1.Lease, e
 	}
 	current, failed := a.client.get(ctx, a.opts.Name)
 	if failed != nil || current == nil || current.Labels[groupLabel] == a.opts.Name {
+		return nil, err
+	}
+	if err := checkTable(current); err != nil {
 		return nil, err
 	}
 	return a.client.update(ctx, tableLease(current, a.opts, next.table, a.r.name))

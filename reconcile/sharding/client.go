@@ -2,6 +2,7 @@ package sharding
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/thermostat-go/thermostat/internal/election"
+	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
 const (
@@ -136,6 +138,24 @@ func renewedLease(base *coordinationv1.Lease, o Options, now time.Time) *coordin
 	own.Spec.AcquireTime = base.Spec.AcquireTime
 	lease.Spec = own.Spec
 	return lease
+}
+
+// errOther says that the Lease of the table's name is somebody else's.
+var errOther = errors.New("the Lease is not a table of shards")
+
+// checkTable returns an error for a Lease that somebody holds, or has held, as a leader: then it has a duration, which
+// that of a table never has. It is not for us to take: whoever holds it may be at work, and whoever held it waits to
+// hold it again.
+func checkTable(lease *coordinationv1.Lease) error {
+	if lease.Spec.LeaseDurationSeconds == nil {
+		return nil
+	}
+	holder := "nobody at present"
+	if name := lease.Spec.HolderIdentity; name != nil && *name != "" {
+		holder = fmt.Sprintf("%q", kube.Brief(*name))
+	}
+	return fmt.Errorf("sharding: %w, but an elector's, and is held by %s: %s/%s. Give the shards another Name, or "+
+		"stop all who use the Lease, and delete it", errOther, holder, lease.Namespace, lease.Name)
 }
 
 // tableLease is the Lease that holds a table: base, if there is one, with the table in its place. Its holder is who has

@@ -118,6 +118,16 @@
 // for LeaseDuration, and somewhat more if work takes long to end. The first table waits likewise, once in the life of a
 // group.
 //
+// # From an elector to shards, and back
+//
+// Stop all replicas before: with the strategy Recreate, or by no replicas in between. A rolling update would have the
+// old leader and new replicas at work together, since neither knows of the other, whatever the Leases are called.
+//
+// Give the table a Name that no elector has had. Shards do not take an elector's Lease, whether somebody holds it or
+// not: they wait, work on nothing, and [Shards.Ready] says why. So a rolling update to shards under the elector's name
+// does no harm: the new replicas do not become ready. An elector takes the table's Lease, if it has that name, and the
+// replicas that see it stop: but it does not wait for them.
+//
 // # When a Lease of a replica is deleted or edited
 //
 // Its replica notices that by its next renewal, ends its work and joins again. Meanwhile the others wait, as in 3. An

@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/leaderelection"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
@@ -451,6 +452,55 @@ func TestWorkThatDoesNotEnd(t *testing.T) {
 		require.NoError(t, g.stop(b))
 		<-a.works.Done()
 		require.Empty(t, g.broken)
+	})
+}
+
+// TestAnElectorsLeaseIsNotTaken, whether it leads or has released it; and an elector that takes the table's ends the
+// work of the shards.
+func TestAnElectorsLeaseIsNotTaken(t *testing.T) {
+	inGroup(t, nil, func(g *testGroup) {
+		elector, err := leaderelection.New(leaderelection.Config{REST: g.server.Config(), Namespace: "default",
+			Name: "shards", Identity: "old"})
+		require.NoError(t, err)
+		lead := func() (stop func()) {
+			ctx, stopLeading := context.WithCancel(quiet)
+			var group lifecycle.Group
+			group.Go("elector", func() {
+				_ = elector.Run(ctx, func(ctx context.Context) error { <-ctx.Done(); return nil })
+			})
+			return func() { stopLeading(); <-group.Done() }
+		}
+		stop := lead()
+		time.Sleep(10 * time.Second)
+		a := g.start("a")
+		time.Sleep(time.Minute)
+		require.True(t, elector.Stats().Leading)
+		require.Zero(t, elector.Stats().Losses)
+		require.Empty(t, a.Stats().Slices)
+		require.ErrorContains(t, a.Ready(), `is held by "old`)
+		require.ErrorContains(t, a.Ready(), "Give the shards another Name")
+		stop()
+		time.Sleep(time.Minute)
+		require.Empty(t, a.Stats().Slices, "another elector may be about to take it")
+		require.ErrorContains(t, a.Ready(), "nobody at present")
+
+		for _, lease := range reconciletest.List[*coordinationv1.Lease](g.server, "leases.coordination.k8s.io",
+			"default") {
+			if lease.Name == "shards" {
+				byHand(g, lease, nil)
+			}
+		}
+		time.Sleep(20 * time.Second)
+		require.Len(t, a.Stats().Slices, 64)
+		require.NoError(t, a.Ready())
+
+		stop = lead()
+		time.Sleep(time.Minute)
+		require.True(t, elector.Stats().Leading)
+		require.Zero(t, elector.Stats().Losses)
+		require.Empty(t, a.Stats().Slices)
+		require.ErrorContains(t, a.Ready(), `is held by "old`)
+		stop()
 	})
 }
 

@@ -141,7 +141,9 @@ func (o *observer) show() {
 		if at := versionOf(o.table); at != o.at {
 			o.at = at
 			var err error
-			if o.decoded, err = decodeTable(o.table.Annotations[tableAnnotation]); err != nil {
+			if err = checkTable(o.table); err != nil {
+				o.decoded = nil // who holds it would be at work beside us
+			} else if o.decoded, err = decodeTable(o.table.Annotations[tableAnnotation]); err != nil {
 				klog.Background().Error(err, "The table of the slices is made anew", "table", o.String())
 			}
 		}

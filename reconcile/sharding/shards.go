@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -57,6 +56,8 @@ type Shards struct {
 	lease   *coordinationv1.Lease // the table's, as it was seen: what is written keeps its metadata
 	led     []led                 // of each slice; nil before the first Run
 	failing error                 // why this replica has no Lease; nil: it has one, or has not asked for it
+	refusal error                 // why there can be no table; nil: there can
+	member  bool                  // some tenure has come as far as the table
 	stats   Stats
 }
 
@@ -188,6 +189,7 @@ func (s *Shards) settleLocked() {
 		}
 	}
 	if s.r != nil {
+		s.member = s.member || s.r.number != 0
 		for slice, h := range s.r.holds {
 			if h.phase == working && s.works[slice] == nil && s.r.over == nil {
 				w := &work{slice: slice, epoch: h.epoch}
@@ -254,78 +256,6 @@ func (s *Shards) Stats() Stats {
 	}
 	slices.Sort(stats.Slices)
 	return stats
-}
-
-// Health returns an error that names the slices which nobody has led for longer than LeaseDuration, as far as this
-// replica can see: without an owner, or with one that does not renew its Lease. It is the same in all replicas, so it
-// is for alerts, and no reason to restart one.
-func (s *Shards) Health() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := time.Now()
-	var bad []string
-	for slice, l := range s.led {
-		if now.Sub(l.until) > s.opts.LeaseDuration {
-			bad = append(bad, fmt.Sprint(slice))
-		}
-	}
-	if len(bad) == 0 {
-		return nil
-	}
-	why := "their owners do not renew their Leases"
-	switch t := s.seen.table; {
-	case !s.seen.known:
-		why = "the table was never read"
-	case t == nil:
-		why = "there is no table"
-	case !t.Open:
-		why = "the table is new: it waits until nobody can be at work under an earlier one"
-	}
-	return fmt.Errorf("sharding: %s: nobody leads %d of %d slices (%s) for longer than %v: %s", s, len(bad), len(s.led),
-		strings.Join(bad, ", "), s.opts.LeaseDuration, why)
-}
-
-// Ready returns why this replica cannot take part: the error of its last request for a Lease, if it has none. /readyz
-// of a Manager reports it.
-func (s *Shards) Ready() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.failing
-}
-
-// led is what is known of who leads a slice.
-type led struct {
-	until time.Time // when it is known to have been led last
-	owner int       // its owner's number in the table
-	epoch int64     // since when it is
-	since time.Time // when this process has seen that
-}
-
-// noteLedLocked notes by whom and until when each slice is led, as far as the world shows.
-func (s *Shards) noteLedLocked() {
-	t := s.seen.table
-	if t == nil || !t.Open || s.r == nil {
-		return
-	}
-	now := time.Now()
-	if len(s.led) != len(t.Owners) {
-		s.led = slices.Repeat([]led{{until: now}}, len(t.Owners))
-	}
-	until := map[int]time.Time{}
-	for _, m := range t.Members {
-		if lease, ok := s.r.seen.leases[m.Name]; ok {
-			until[m.Number] = lease.since.Add(s.opts.RenewDeadline)
-		}
-	}
-	for slice, owner := range t.Owners {
-		l := &s.led[slice]
-		if u := until[owner]; u.After(l.until) {
-			l.until = u
-		}
-		if l.owner != owner || l.epoch != t.Epochs[slice] {
-			l.owner, l.epoch, l.since = owner, t.Epochs[slice], now
-		}
-	}
 }
 
 // Leader returns the slice of a key and who leads it, by its identity, as far as this replica has seen: empty if nobody
