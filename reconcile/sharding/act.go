@@ -23,7 +23,8 @@ type actor struct {
 	// since when it is to be done.
 	duty  string
 	since time.Time
-	races int // writes in a row that came too late
+	races int  // writes in a row that came too late
+	other bool // Options.By is not that of the group
 }
 
 func (a *actor) run(ctx context.Context) {
@@ -35,7 +36,12 @@ func (a *actor) run(ctx context.Context) {
 			a.settleLocked()
 		}
 		rank := a.rankLocked()
+		other := r.seen.table != nil && r.number != 0 && r.seen.table.By != r.by
 		a.mu.Unlock()
+		if other && !a.other {
+			klog.FromContext(ctx).Error(a.Ready(), "This replica gets no slices")
+		}
+		a.other = other
 		if wait := a.wait(next, rank); wait > 0 {
 			idle := time.NewTimer(wait)
 			select {

@@ -139,6 +139,8 @@
 //     worst moment; no security boundary. Keep the Leases in a namespace of their own: whoever may update them can have
 //     two replicas work on one slice. An edit of the table that mends the sum is such a way, and so is an old backup of
 //     etcd.
+//   - All replicas need the same Options.By. One that has another gets no slices, and is not ready. It has a Lease all
+//     the same, so a table that is made anew opens when it has joined, as when any replica has.
 //   - All replicas need the same durations, as an edit may hide from others what a replica had.
 //   - A replica that renews its Lease and is otherwise stuck keeps its slices. [Shards.Health] finds slices without an
 //     owner, and those whose owner is gone, but not that.

@@ -455,6 +455,45 @@ func TestWorkThatDoesNotEnd(t *testing.T) {
 	})
 }
 
+// TestAnotherByGetsNoSlices: two replicas would work on one key, each in another slice. When the last one that has the
+// group's has stopped, or has died, it is the new one that counts.
+func TestAnotherByGetsNoSlices(t *testing.T) {
+	change := func(o *Options) {
+		if o.Identity >= "c" {
+			o.By = ByKey
+		}
+	}
+	for name, end := range map[string]func(*testGroup, *testMember){
+		"stopped": func(g *testGroup, m *testMember) { require.NoError(g, g.stop(m)) },
+		"killed":  func(g *testGroup, m *testMember) { g.kill(m) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inGroup(t, change, func(g *testGroup) {
+				a, b := g.start("a"), g.start("b")
+				time.Sleep(time.Second)
+				c, d := g.start("c"), g.start("d")
+				time.Sleep(time.Minute)
+				require.Equal(t, map[string]int{"a": 32, "b": 32}, g.shares())
+				require.ErrorContains(t, c.Ready(), "Options.By of this replica")
+				require.ErrorContains(t, d.Ready(), "until all replicas with the other one have stopped")
+				require.NoError(t, a.Ready())
+				require.NoError(t, a.Health())
+				end(g, b)
+				time.Sleep(20 * time.Second)
+				require.Equal(t, map[string]int{"a": 64}, g.shares())
+				requests := c.Stats().Requests
+				time.Sleep(20 * time.Second)
+				require.Less(t, c.Stats().Requests-requests, uint64(15), "it waits, and renews its Lease")
+				end(g, a)
+				time.Sleep(20 * time.Second)
+				require.Len(t, c.Stats().Slices, 32)
+				require.Len(t, d.Stats().Slices, 32)
+				require.NoError(t, c.Ready())
+			})
+		})
+	}
+}
+
 // TestAnElectorsLeaseIsNotTaken, whether it leads or has released it; and an elector that takes the table's ends the
 // work of the shards.
 func TestAnElectorsLeaseIsNotTaken(t *testing.T) {

@@ -19,6 +19,9 @@ func (s *Shards) Ready() error {
 		return s.failing
 	case s.refusal != nil:
 		return s.refusal
+	case s.r != nil && s.r.number != 0 && s.seen.table != nil && s.seen.table.By != s.by:
+		return fmt.Errorf("sharding: %s: Options.By of this replica, with the fingerprint %s, is not that of the "+
+			"group, %s: it gets no slices until all replicas with the other one have stopped", s, s.by, s.seen.table.By)
 	case !s.member:
 		return fmt.Errorf("sharding: %s: this replica has not joined the group yet", s)
 	}

@@ -28,7 +28,9 @@ type Options struct {
 	// back under the same one gets, as far as possible, the same slices.
 	Identity string
 	// By returns what of a key decides to which slice it belongs; nil is [ByNamespace]. It must be the same in all
-	// replicas, and return the same for the same key.
+	// replicas, and return the same for the same key. [New] calls it with a few keys, to tell it from others: a replica
+	// that has another one than the group is given no slices, and is not ready, until all others have stopped. So stop
+	// all replicas before you change it; a difference that these keys do not show is not noticed.
 	By func(key types.NamespacedName) string
 	// Slices is how many there are. It must be the same in all replicas, and counts when the table is made: the number
 	// in the table is the one that holds. Zero means 256: with 50 replicas each has 5 or 6.

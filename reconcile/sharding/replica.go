@@ -17,6 +17,7 @@ type replica struct {
 	// Never changed.
 	name, seat string
 	slices     int
+	by         string // the fingerprint of Options.By
 	timing     timing
 	prepares   bool // it asks for slices only when [replica.prepared] has named them
 
@@ -329,7 +330,7 @@ func (r *replica) next(now election.Instant, life string) step {
 }
 
 func (r *replica) member() member {
-	return member{Name: r.name, Seat: r.seat, Seconds: int(r.timing.lease / time.Second)}
+	return member{Name: r.name, Seat: r.seat, Seconds: int(r.timing.lease / time.Second), By: r.by}
 }
 
 // write is a change of the table as it was seen, and what is to be done in any case: who has stopped is removed, and

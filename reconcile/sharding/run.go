@@ -73,6 +73,7 @@ func (s term) live(ctx context.Context, lead func(context.Context) error) error 
 	s.mu.Lock()
 	r := newReplica(s.opts.Name+"-"+strings.ToLower(rand.Text()[:10]), s.opts.Identity, s.opts.Slices,
 		timing{s.opts.LeaseDuration, s.opts.RenewDeadline}, s.opts.Prepare != nil)
+	r.by = s.by
 	if s.last != nil {
 		remember(r, s.last)
 	}

@@ -37,6 +37,7 @@ type Shards struct {
 	// Never changed after New.
 	opts   Options // with its defaults
 	client *client
+	by     string // the fingerprint of Options.By
 
 	requests atomic.Uint64
 	running  atomic.Bool
@@ -81,7 +82,7 @@ func New(opts Options) (*Shards, error) {
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
-	s := &Shards{opts: opts, works: map[int]*work{}, changed: make(chan struct{})}
+	s := &Shards{opts: opts, by: fingerprint(opts.By), works: map[int]*work{}, changed: make(chan struct{})}
 	s.tenure, s.end = context.WithCancelCause(context.Background())
 	s.client, err = newClient(opts, func() { s.requests.Add(1) })
 	return s, err

@@ -2,9 +2,13 @@ package sharding
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // ByNamespace puts all keys of a namespace into one slice, and a key without a namespace into that of its name.
@@ -17,6 +21,18 @@ func ByNamespace(key types.NamespacedName) string {
 
 // ByKey spreads the keys of a namespace over all slices.
 func ByKey(key types.NamespacedName) string { return key.String() }
+
+// fingerprint tells functions of Options.By apart, by what they make of a few keys.
+func fingerprint(by func(types.NamespacedName) string) string {
+	var all strings.Builder
+	for _, key := range []types.NamespacedName{{Namespace: "default", Name: "a"}, {Namespace: "default", Name: "web-0"},
+		{Namespace: "kube-system", Name: "a"}, {Namespace: "kube-system", Name: "web-0-7d4b9c"}, {Name: "a"},
+		{Name: "node-1.example.com"}, {Namespace: "team-a", Name: "db.example.com"}, {Namespace: "team-b", Name: "42"},
+	} {
+		_ = lifecycle.Try(func() { fmt.Fprintf(&all, "%q ", by(key)) }) // of some other form than all keys of the user
+	}
+	return fmt.Sprintf("%08x", uint32(mix(sum([]byte(all.String())))))
+}
 
 // sliceOf returns the slice of a text, of n.
 func sliceOf(text string, n int) int { return int(mix(sum([]byte(text))) % uint64(n)) }
@@ -36,12 +52,12 @@ func mix(h uint64) uint64 {
 // share, to one slice. Only what is above a member's share moves, and goes to those below theirs: of these to the ones
 // that the slices belong to most. So a join of one of N moves a share, 1/N, and a leave what was the member's.
 func (t *table) targets() []int {
-	targets := make([]int, len(t.Owners))
-	if len(t.Members) == 0 {
+	targets, members := make([]int, len(t.Owners)), t.working()
+	if len(members) == 0 {
 		return targets
 	}
 	has := map[int]int{}
-	for _, m := range t.Members {
+	for _, m := range members {
 		has[m.Number] = 0
 	}
 	for slice, owner := range t.Owners {
@@ -53,7 +69,7 @@ func (t *table) targets() []int {
 			has[owner]++
 		}
 	}
-	missing, spare := shares(t.Members, has, len(targets))
+	missing, spare := shares(members, has, len(targets))
 
 	type pair struct {
 		slice, to int
@@ -64,7 +80,7 @@ func (t *table) targets() []int {
 		if owner != 0 && spare[owner] == 0 {
 			continue
 		}
-		for _, m := range t.Members {
+		for _, m := range members {
 			if missing[m.Number] > 0 {
 				pairs = append(pairs, pair{slice, m.Number, score(m.Seat, slice)})
 			}

@@ -21,7 +21,10 @@ type table struct {
 	// Open is false until nobody can be at work under an earlier life. Before that no slice has an owner.
 	Open bool `json:"open,omitempty"`
 	// Last is the highest number that a member has had. Numbers are not used twice in a life.
-	Last    int      `json:"last"`
+	Last int `json:"last"`
+	// By is the fingerprint of Options.By, by which the slices of keys are. Only members with the same own slices, and
+	// it changes when none of them is left.
+	By      string   `json:"by"`
 	Members []member `json:"members"` // in the order in which they joined
 	// Owners has the number of each slice's owner: zero is nobody. Epochs has the turn in which it came to own it.
 	Owners []int   `json:"owners"`
@@ -38,6 +41,7 @@ type member struct {
 	Name    string `json:"name"`
 	Seat    string `json:"seat"`    // what its share is chosen by: the same again after a restart
 	Seconds int    `json:"seconds"` // its LeaseDuration
+	By      string `json:"by"`      // the fingerprint of its Options.By
 }
 
 func freshTable(life string, n int) *table {
@@ -87,6 +91,24 @@ func (t *table) join(m member) {
 	t.Last++
 	m.Number = t.Last
 	t.Members = append(t.Members, m)
+	t.agree()
+}
+
+// agree takes over the fingerprint of the first member if nobody has the table's: then no slice has an owner.
+func (t *table) agree() {
+	if len(t.Members) > 0 && len(t.working()) == 0 {
+		t.By = t.Members[0].By
+	}
+}
+
+// working returns the members that may own slices.
+func (t *table) working() (all []member) {
+	for _, m := range t.Members {
+		if m.By == t.By {
+			all = append(all, m)
+		}
+	}
+	return all
 }
 
 // remove takes a member out, whose work has ended: its slices are free.
@@ -102,6 +124,7 @@ func (t *table) remove(name string) {
 			t.give(slice, t.Next[slice])
 		}
 	}
+	t.agree()
 }
 
 // assign gives the free slices to those who should have them.
@@ -117,8 +140,8 @@ func (t *table) assign() {
 	}
 }
 
-// free reports whether there are slices without an owner.
-func (t *table) free() bool { return slices.Contains(t.Owners, 0) }
+// free reports whether there are slices without an owner, and somebody who may own them.
+func (t *table) free() bool { return slices.Contains(t.Owners, 0) && len(t.working()) > 0 }
 
 // claim asks the owners of slices for them.
 func (t *table) claim(slices []int, by int) {
