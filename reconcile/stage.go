@@ -82,7 +82,7 @@ func (m *Manager) leadership() *status.Leadership {
 	}
 	if m.shards != nil {
 		s.Sharded, s.Lease, s.Identity = true, m.shards.String(), m.shards.Identity()
-		s.NotLed = status.ErrorOf(m.shards.Health(), m.opts.ErrorTexts)
+		s.NotLed = status.ErrorOf(m.shards.Health(), true) // it quotes nothing but numbers and the table's name
 	}
 	if e, ok := m.opts.Elector.(interface{ Ready() error }); ok {
 		s.NotReady = status.ErrorOf(e.Ready(), m.opts.ErrorTexts)

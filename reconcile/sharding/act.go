@@ -192,7 +192,7 @@ func (a *actor) write(ctx context.Context, next step) error {
 	seen.table, seen.at, seen.leases = next.table, versionOf(lease), maps.Clone(seen.leases)
 	a.r.observe(seen, a.now())
 	a.seen = a.r.seen
-	a.noteLedLocked()
+	a.led = noteLed(a.led, a.seen, a.opts.RenewDeadline)
 	a.settleLocked()
 	return nil
 }

@@ -142,8 +142,10 @@
 //   - All replicas need the same Options.By. One that has another gets no slices, and is not ready. It has a Lease all
 //     the same, so a table that is made anew opens when it has joined, as when any replica has.
 //   - All replicas need the same durations, as an edit may hide from others what a replica had.
-//   - A replica that renews its Lease and is otherwise stuck keeps its slices. [Shards.Health] finds slices without an
-//     owner, and those whose owner is gone, but not that.
+//   - A replica that renews its Lease and is otherwise stuck keeps its slices, until others ask for them. From then on
+//     no new work begins in these, and a call that does not return keeps all keys of its slice from running, in all
+//     replicas, until its process restarts. [Shards.Health] finds such slices, in all replicas, as it finds those that
+//     nobody leads; [Shards.Check], and with it /healthz of a Manager, fails where the call is.
 //   - Shares are even in slices, not in work. There are no weights, and a hot slice is not split.
 //   - Labels on both sides: a Lease that loses its label by hand is invisible until it is renewed.
 //

@@ -26,8 +26,8 @@ type testGroup struct {
 	*testing.T
 	server  *reconciletest.Server
 	change  func(*Options)
-	isCut   bool // who starts is cut off from the server
 	members []*testMember
+	faults  func(reconciletest.Request) reconciletest.Fault // that who starts has
 
 	mu      sync.Mutex
 	works   map[int]*testMember // who works on a slice
@@ -65,7 +65,7 @@ func (g *testGroup) start(name string) *testMember {
 	require.NoError(g, err)
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), klog.Logger{}))
 	m.cancel = cancel
-	m.cut(g.isCut)
+	m.link.Inject(g.faults)
 	m.works.Go("run", func() {
 		for again := true; again; again = errors.Is(m.err, ErrLost) && ctx.Err() == nil {
 			m.err = m.Run(ctx, func(tenure context.Context) error {
@@ -623,7 +623,7 @@ func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return
 // TestHealthNamesSlicesThatNobodyLeads: the table is there, and its owners are not.
 func TestHealthNamesSlicesThatNobodyLeads(t *testing.T) {
 	inGroup(t, nil, func(g *testGroup) {
-		g.isCut = true
+		g.faults = func(reconciletest.Request) reconciletest.Fault { return reconciletest.Refuse(errCut) }
 		a := g.start("a")
 		time.Sleep(14 * time.Second)
 		require.NoError(t, a.Health())
@@ -642,6 +642,61 @@ func TestHealthNamesSlicesThatNobodyLeads(t *testing.T) {
 		a.cut(false)
 		time.Sleep(10 * time.Second)
 		require.NoError(t, a.Health())
+	})
+}
+
+// TestWorkThatKeepsASliceIsSeen by all, and fails the health check of its process: no key of the slice runs.
+func TestWorkThatKeepsASliceIsSeen(t *testing.T) {
+	inGroup(t, nil, func(g *testGroup) {
+		a := g.start("a")
+		time.Sleep(20 * time.Second)
+		var leaves []func()
+		for slice := range 64 {
+			_, leave, err := a.Enter(quiet, keyOf(slice, 64))
+			require.NoError(t, err)
+			leaves = append(leaves, leave)
+		}
+		b := g.start("b")
+		time.Sleep((15 + 32) * time.Second)
+		require.Empty(t, b.Stats().Slices)
+		require.Len(t, a.Stats().Slices, 32)
+		require.NoError(t, a.Check(nil))
+		require.NoError(t, a.Health())
+		require.NoError(t, b.Health())
+		time.Sleep(4 * time.Second)
+		require.ErrorIs(t, a.Check(nil), ErrStuck)
+		require.ErrorContains(t, a.Check(nil), "their keys run nowhere")
+		require.ErrorContains(t, a.Health(), "32 of 64 slices")
+		require.Equal(t, a.Health(), b.Health())
+		require.NoError(t, b.Check(nil))
+		for _, leave := range leaves {
+			leave()
+		}
+		time.Sleep(time.Second)
+		require.NoError(t, a.Check(nil))
+		require.NoError(t, a.Health())
+		require.Len(t, b.Stats().Slices, 32)
+	})
+}
+
+// TestHealthNeedsNoTenure: who may look, and may not make a Lease, sees the same as all.
+func TestHealthNeedsNoTenure(t *testing.T) {
+	inGroup(t, nil, func(g *testGroup) {
+		a := g.start("a")
+		g.faults = func(r reconciletest.Request) reconciletest.Fault {
+			if r.Verb == "create" {
+				return reconciletest.Refuse(errCut)
+			}
+			return nil
+		}
+		b := g.start("b")
+		time.Sleep(time.Minute)
+		require.Len(t, a.Stats().Slices, 64)
+		require.Zero(t, b.Stats().Tenures)
+		require.NoError(t, b.Health())
+		g.kill(a)
+		time.Sleep(30 * time.Second)
+		require.ErrorContains(t, b.Health(), "their owners do not renew their Leases")
 	})
 }
 

@@ -1,9 +1,10 @@
 package sharding
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -21,40 +22,75 @@ func (s *Shards) Ready() error {
 		return s.refusal
 	case s.r != nil && s.r.number != 0 && s.seen.table != nil && s.seen.table.By != s.by:
 		return fmt.Errorf("sharding: %s: Options.By of this replica, with the fingerprint %s, is not that of the "+
-			"group, %s: it gets no slices until all replicas with the other one have stopped", s, s.by, s.seen.table.By)
+			"group, %s: it gets no slices until all replicas with the other one have "+
+			"stopped", s, s.by, s.seen.table.By)
 	case !s.member:
 		return fmt.Errorf("sharding: %s: this replica has not joined the group yet", s)
 	}
 	return nil
 }
 
+// Check is a health check, as those of controller-runtime are. It fails when work goes on that should have ended:
+// that of a slice that others have asked for, DrainTimeout + StopGrace ago, or of a tenure that is over. Its keys run
+// nowhere until the process restarts. A Manager calls it for /healthz.
+func (s *Shards) Check(*http.Request) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stuck {
+		return fmt.Errorf("sharding: %s: work of an earlier tenure %w", s, ErrStuck)
+	}
+	var all []int
+	for slice, w := range s.works {
+		if !w.stopping.IsZero() && time.Since(w.stopping) > s.opts.DrainTimeout+s.opts.StopGrace {
+			all = append(all, slice)
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	slices.Sort(all)
+	return fmt.Errorf("sharding: %s: the work of slices %v %w: it had %v, and their keys run nowhere meanwhile", s, all,
+		ErrStuck, s.opts.DrainTimeout+s.opts.StopGrace)
+}
+
 // Health returns an error that names the slices which nobody has led for longer than LeaseDuration, as far as this
-// replica can see: without an owner, or with one that does not renew its Lease. It is the same in all replicas, so it
-// is for alerts, and no reason to restart one.
+// replica can see: without an owner, or with one that does not renew its Lease. It also names those that their owner
+// has been asked for, and has not given away in DrainTimeout + StopGrace and a RetryPeriod: their keys run nowhere
+// meanwhile. It is the same in all replicas, so it is for alerts, and no reason to restart one: see Check.
 func (s *Shards) Health() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
-	var bad []string
+	late := s.opts.DrainTimeout + s.opts.StopGrace + s.opts.RetryPeriod
+	var unled, kept []int
 	for slice, l := range s.led {
-		if now.Sub(l.until) > s.opts.LeaseDuration {
-			bad = append(bad, fmt.Sprint(slice))
+		if time.Since(l.until) > s.opts.LeaseDuration {
+			unled = append(unled, slice)
+		} else if !l.asked.IsZero() && time.Since(l.asked) > late {
+			kept = append(kept, slice)
 		}
 	}
-	if len(bad) == 0 {
-		return nil
+	var errs []error
+	if len(unled) > 0 {
+		errs = append(errs, fmt.Errorf("sharding: %s: nobody leads %d of %d slices %v for longer than %v: %s", s,
+			len(unled), len(s.led), unled, s.opts.LeaseDuration, whyUnled(s.seen)))
 	}
-	why := "their owners do not renew their Leases"
-	switch t := s.seen.table; {
-	case !s.seen.known:
-		why = "the table was never read"
+	if len(kept) > 0 {
+		errs = append(errs, fmt.Errorf("sharding: %s: %d of %d slices %v were asked for more than %v ago, and their "+
+			"owners have not ended their work", s, len(kept), len(s.led), kept, late))
+	}
+	return errors.Join(errs...)
+}
+
+func whyUnled(w world) string {
+	switch t := w.table; {
+	case !w.known:
+		return "the table was never read"
 	case t == nil:
-		why = "there is no table"
+		return "there is no table"
 	case !t.Open:
-		why = "the table is new: it waits until nobody can be at work under an earlier one"
+		return "the table is new: it waits until nobody can be at work under an earlier one"
 	}
-	return fmt.Errorf("sharding: %s: nobody leads %d of %d slices (%s) for longer than %v: %s", s, len(bad), len(s.led),
-		strings.Join(bad, ", "), s.opts.LeaseDuration, why)
+	return "their owners do not renew their Leases"
 }
 
 // led is what is known of who leads a slice.
@@ -63,31 +99,39 @@ type led struct {
 	owner int       // its owner's number in the table
 	epoch int64     // since when it is
 	since time.Time // when this process has seen that
+	asked time.Time // when it has seen that another one asks for the slice; zero: nobody does
 }
 
-// noteLedLocked notes by whom and until when each slice is led, as far as the world shows.
-func (s *Shards) noteLedLocked() {
-	t := s.seen.table
-	if t == nil || !t.Open || s.r == nil {
-		return
+// noteLed notes by whom and until when each slice is led, as far as a world shows. A Lease counts for deadline, the
+// RenewDeadline of its replica.
+func noteLed(all []led, w world, deadline time.Duration) []led {
+	t := w.table
+	if t == nil || !t.Open {
+		return all
 	}
 	now := time.Now()
-	if len(s.led) != len(t.Owners) {
-		s.led = slices.Repeat([]led{{until: now}}, len(t.Owners))
+	if len(all) != len(t.Owners) {
+		all = slices.Repeat([]led{{until: now}}, len(t.Owners))
 	}
 	until := map[int]time.Time{}
 	for _, m := range t.Members {
-		if lease, ok := s.r.seen.leases[m.Name]; ok {
-			until[m.Number] = lease.since.Add(s.opts.RenewDeadline)
+		if lease, ok := w.leases[m.Name]; ok {
+			until[m.Number] = lease.since.Add(deadline)
 		}
 	}
 	for slice, owner := range t.Owners {
-		l := &s.led[slice]
+		l := &all[slice]
 		if u := until[owner]; u.After(l.until) {
 			l.until = u
 		}
 		if l.owner != owner || l.epoch != t.Epochs[slice] {
 			l.owner, l.epoch, l.since = owner, t.Epochs[slice], now
 		}
+		if t.Next[slice] == 0 {
+			l.asked = time.Time{}
+		} else if l.asked.IsZero() {
+			l.asked = now
+		}
 	}
+	return all
 }

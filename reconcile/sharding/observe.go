@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/klog/v2"
 
+	"github.com/thermostat-go/thermostat/internal/kube"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
@@ -150,6 +151,30 @@ func (o *observer) show() {
 		w.table, w.at = o.decoded, o.at
 	}
 	o.observed(w, o.table)
+}
+
+// observed shows the rules a new state of the world.
+func (o *observer) observed(w world, lease *coordinationv1.Lease) {
+	s := o.Shards
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, l := range w.leases {
+		l.since = time.Now()
+		if before, ok := s.seen.leases[name]; ok && before.version == l.version {
+			l.since = before.since
+		}
+		w.leases[name] = l
+	}
+	s.seen = w
+	s.led = noteLed(s.led, w, s.opts.RenewDeadline)
+	if s.lease == nil || lease != nil && (lease.UID != s.lease.UID ||
+		kube.Older(s.lease.ResourceVersion, lease.ResourceVersion)) {
+		s.lease = lease
+	}
+	if s.r != nil {
+		s.r.observe(w, s.now())
+		s.settleLocked()
+	}
 }
 
 // unseen reports that the replica's Lease was renewed two periods ago, and the watch has not shown that.

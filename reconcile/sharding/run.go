@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 
-	"github.com/thermostat-go/thermostat/internal/kube"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
@@ -332,22 +331,6 @@ func (s term) tryRenew(ctx context.Context, r *replica, base *coordinationv1.Lea
 			klog.FromContext(ctx).V(1).Info("A renewal failed", "table", s.String(), "err", err)
 		}
 		return base
-	}
-}
-
-// observed shows the rules a new state of the world.
-func (s *Shards) observed(w world, lease *coordinationv1.Lease) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.seen = w
-	if s.lease == nil || lease != nil && (lease.UID != s.lease.UID ||
-		kube.Older(s.lease.ResourceVersion, lease.ResourceVersion)) {
-		s.lease = lease
-	}
-	if s.r != nil {
-		s.r.observe(w, s.now())
-		s.noteLedLocked()
-		s.settleLocked()
 	}
 }
 

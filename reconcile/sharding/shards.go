@@ -71,6 +71,8 @@ type work struct {
 	open    bool        // Inherit has settled what earlier owners have left: Enter lets work begin
 	running int         // calls of Enter that have not left
 	drain   *time.Timer // ends ctx; nil until the slice is to be given away
+	// stopping is since when the work has to end; zero: it may go on.
+	stopping time.Time
 }
 
 // New checks the options and makes a replica. It sends no request.
@@ -170,6 +172,9 @@ func (s *Shards) settleLocked() {
 		h := s.r.holds[slice]
 		if h != nil && h.phase == working && s.r.over == nil {
 			continue
+		}
+		if w.stopping.IsZero() {
+			w.stopping = time.Now()
 		}
 		switch {
 		case s.r.over != nil:

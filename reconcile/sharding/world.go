@@ -45,6 +45,7 @@ type version struct{ uid, resourceVersion string }
 // A sight is a Lease as it was seen.
 type sight struct {
 	version
-	seconds int       // the duration that it records
-	since   time.Time // when the answer arrived that first showed this version; set by [replica.observe]
+	seconds int // the duration that it records
+	// since is when the answer arrived that first showed this version: set by the observer, and by [replica.observe].
+	since time.Time
 }
