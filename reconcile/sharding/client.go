@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -28,6 +31,9 @@ type client struct {
 	transport       *election.Transport
 	namespace, name string
 	sent            func() // called after each request
+
+	mu     sync.Mutex
+	denied map[string]error // guarded by mu: the last answer to each kind of request, if it was that it may not be made
 }
 
 // ownRate is far above what a replica needs. It bounds the damage of a bug in this package.
@@ -38,7 +44,8 @@ func newClient(o Options, sent func()) (*client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sharding: the client configuration is not usable: %w", err)
 	}
-	return &client{rest: requests, transport: own, namespace: o.Namespace, name: o.Name, sent: sent}, nil
+	return &client{rest: requests, transport: own, namespace: o.Namespace, name: o.Name, sent: sent,
+		denied: map[string]error{}}, nil
 }
 
 // list reads the table and all Leases of the group, as they are.
@@ -103,13 +110,42 @@ func (c *client) do(ctx context.Context, verb, name string, request *rest.Reques
 // connection of its own.
 func (c *client) done(verb, name string, err error) error {
 	c.sent()
+	if err != nil {
+		err = fmt.Errorf("%s leases.coordination.k8s.io %s/%s: %w", verb, c.namespace, name, err)
+	}
+	c.noteDenied(verb, name, err)
 	if err == nil {
 		return nil
 	}
 	if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) {
 		c.transport.Fresh()
 	}
-	return fmt.Errorf("%s leases.coordination.k8s.io %s/%s: %w", verb, c.namespace, name, err)
+	return err
+}
+
+// noteDenied notes an answer that says whether this replica may make such requests: for the table, or for another Lease.
+func (c *client) noteDenied(verb, name string, err error) {
+	if name == c.name {
+		verb += " table"
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		c.denied[verb] = err
+	case err == nil, apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
+		delete(c.denied, verb)
+	}
+}
+
+// refused returns why some kind of request may not be made, or nil.
+func (c *client) refused() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, kind := range slices.Sorted(maps.Keys(c.denied)) {
+		return c.denied[kind]
+	}
+	return nil
 }
 
 func versionOf(lease *coordinationv1.Lease) version {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -677,6 +678,28 @@ func TestWorkThatKeepsASliceIsSeen(t *testing.T) {
 		require.NoError(t, a.Health())
 		require.Len(t, b.Stats().Slices, 32)
 	})
+}
+
+// TestARightThatIsMissing makes a replica not ready, whichever it is, and one that is given makes it ready.
+func TestARightThatIsMissing(t *testing.T) {
+	for _, verb := range []string{"list", "watch", "create", "update"} {
+		inGroup(t, nil, func(g *testGroup) {
+			g.start("a")
+			time.Sleep(20 * time.Second)
+			g.faults = func(r reconciletest.Request) reconciletest.Fault {
+				if r.Verb == verb {
+					return reconciletest.Refuse(apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, nil))
+				}
+				return nil
+			}
+			b := g.start("b")
+			time.Sleep(20 * time.Second)
+			require.ErrorContains(t, b.Ready(), verb+" leases.coordination.k8s.io default/")
+			b.cut(false)
+			time.Sleep(20 * time.Second)
+			require.NoError(t, b.Ready(), verb)
+		})
+	}
 }
 
 // TestHealthNeedsNoTenure: who may look, and may not make a Lease, sees the same as all.

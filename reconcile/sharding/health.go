@@ -9,14 +9,17 @@ import (
 )
 
 // Ready returns nil if this replica takes part, or could: it has been in the table, and nothing keeps it from being
-// there now. The error says what does. Use it as a readiness check, as a Manager does: then a roll-out does not replace
-// replicas that work by ones that never can. A replica that has lost its tenure, as when the API server is away, stays
-// ready.
+// there now, such as a right that its Role lacks. The error says what. Use it as a readiness check, as a Manager does:
+// then a roll-out does not replace replicas that work by ones that never can. A replica that has lost its tenure, as
+// when the API server is away, stays ready.
 func (s *Shards) Ready() error {
+	denied := s.client.refused()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.failing != nil:
+	case denied != nil:
+		return denied
+	case s.failing != nil && !s.member:
 		return s.failing
 	case s.refusal != nil:
 		return s.refusal
