@@ -21,7 +21,9 @@ type snapshot map[string][]string
 const touchedBy = "reconciletest.thermostat-go.github.com/touched"
 
 var (
-	uidText  = regexp.MustCompile(`[0-9a-f]{8}-0000-4000-8000-[0-9a-f]{12}`)
+	uidText = regexp.MustCompile(`[0-9a-f]{8}-0000-4000-8000-[0-9a-f]{12}`)
+	// worldIP is an address that the world gives to pods, in the order in which they start.
+	worldIP  = regexp.MustCompile(`\b198\.18\.\d{1,3}\.\d{1,3}\b`)
 	timeText = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 )
 
@@ -44,7 +46,7 @@ func takeSnapshot(s *Server, mask func(*unstructured.Unstructured)) snapshot {
 		object   *unstructured.Unstructured
 	}
 	var all []held
-	names := map[string]string{} // of UIDs and generated names
+	names := map[string]string{} // of UIDs and generated names, and of the pods that have an address
 	var generated []string
 	for _, r := range kindsOf(s) {
 		switch r.GroupResource().String() {
@@ -59,6 +61,9 @@ func takeSnapshot(s *Server, mask func(*unstructured.Unstructured)) snapshot {
 				name = prefix + "*"
 				generated = append(generated, u.GetName(), name)
 			}
+			if ip, ok, _ := unstructured.NestedString(u.Object, "status", "podIP"); ok {
+				names[ip] = fmt.Sprintf("<ip of %s %s/%s>", r.Resource, u.GetNamespace(), name)
+			}
 			names[string(u.GetUID())] = fmt.Sprintf("<uid of %s %s/%s>", r.Resource, u.GetNamespace(), name)
 		}
 	}
@@ -70,6 +75,7 @@ func takeSnapshot(s *Server, mask func(*unstructured.Unstructured)) snapshot {
 			}
 			return "<uid of nothing>"
 		})
+		v = worldIP.ReplaceAllStringFunc(v, func(ip string) string { return cmp.Or(names[ip], "<ip of nothing>") })
 		return timeText.ReplaceAllString(replace.Replace(v), "<time>")
 	}
 	snap := snapshot{}

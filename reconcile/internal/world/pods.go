@@ -69,7 +69,7 @@ func (w *World) start(ctx context.Context, pod *corev1.Pod) (again time.Duration
 	ip := pod.Status.PodIP
 	if ip == "" {
 		w.ips++
-		ip = fmt.Sprintf("192.0.2.%d", 1+w.ips%254) // of a network for examples, in which nobody answers
+		ip = fmt.Sprintf("198.18.%d.%d", w.ips/254%256, 1+w.ips%254) // of a network for tests: nobody answers
 	}
 	well := w.health(pod) == Well
 	return 0, carried(ctx, w, pod, c.UpdateStatus, func(p *corev1.Pod) {

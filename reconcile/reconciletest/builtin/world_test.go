@@ -9,6 +9,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
@@ -100,4 +103,45 @@ func behindService(s *reconciletest.Server) error {
 		return fmt.Errorf("the Endpoints are %+v", plain)
 	}
 	return nil
+}
+
+// TestAddressesOfPodsAreNotCompared wherever a program copies them: a pod that is made anew has another one.
+func TestAddressesOfPodsAreNotCompared(t *testing.T) {
+	found := reconciletest.Search(t, reconciletest.Scenario{
+		Run: func(ctx context.Context, cfg *rest.Config) error {
+			c := kubernetes.NewForConfigOrDie(cfg).CoreV1()
+			for wrote := ""; ; {
+				peers := ""
+				pods, err := c.Pods("default").List(ctx, metav1.ListOptions{})
+				if err == nil {
+					for _, p := range pods.Items {
+						peers += p.Name + "=" + p.Status.PodIP + " "
+					}
+				}
+				if err == nil && peers != wrote {
+					m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "peers"},
+						Data: map[string]string{"peers": peers}}
+					_, err := c.ConfigMaps("default").Update(ctx, m, metav1.UpdateOptions{})
+					if apierrors.IsNotFound(err) {
+						_, err = c.ConfigMaps("default").Create(ctx, m, metav1.CreateOptions{})
+					}
+					if err == nil {
+						wrote = peers
+					}
+				}
+				select {
+				case <-ctx.Done():
+					return nil
+				case <-time.After(700 * time.Millisecond):
+				}
+			}
+		},
+		Server: reconciletest.Options{Kinds: Kinds()},
+		World:  &reconciletest.World{},
+		Steps:  reconciletest.ApplyYAML(fmt.Sprintf(cluster, "c:1")),
+		Replay: "v1 seed=0 steps=1: namesake after step 1",
+	})
+	if len(found) > 0 {
+		t.Error(found)
+	}
 }
