@@ -111,8 +111,12 @@ func Check(t *testing.T, sc Scenario) {
 	for i, alike := range all {
 		t.Errorf("reconciletest.Check: finding %d of %d, %s%s", i+1, len(all), alike[0], others(alike[1:]))
 	}
+	if c.explored.begun && len(c.explored.there) == 0 {
+		t.Errorf("reconciletest.Check: Scenario.Explore is %s, and there is no place for such a disturbance: nothing is "+
+			"known of the program", sc.Explore)
+	}
 	if c.untried {
-		t.Errorf("reconciletest.Check: Scenario.Limit is %s, in which not one disturbance was tried: nothing is known "+
+		t.Errorf("reconciletest.Check: Scenario.Limit is %s, or go test's -timeout is near, in which not one disturbance was tried: nothing is known "+
 			"of the program", c.mayTake)
 	}
 }
@@ -145,7 +149,10 @@ func search(t *testing.T, sc Scenario) *check {
 	if c.reference() {
 		learning{c}.history()
 		if sc.Explore != (Exhaustive{}) {
-			explorer{c}.exhaust()
+			if sc.Budget == 0 && os.Getenv(budgetEnv) == "" {
+				budget = 0
+			}
+			explorer{c}.exhaust(budget)
 		} else {
 			c.singles()
 			c.pairs()
@@ -230,6 +237,7 @@ type ending struct {
 	trace      []line
 	seen       map[string]int
 	places     map[string]int
+	lastFrom   map[string]int // of places: those after it are in the last step
 	hooked     map[disturbance]bool
 	made       map[string]bool
 	watched    map[string]bool
@@ -294,7 +302,10 @@ func (c runner) play(s schedule, ideal *ending) (o *ending) {
 			hooked:  r.hooked,
 			watched: r.watched, afterStep: r.afterStep, last: r.last, made: map[string]bool{},
 			asked: r.asked, happened: r.happened, used: r.used, idle: r.idle, invalid: r.invalids,
-			finalizers: r.finalizers}
+			finalizers: r.finalizers, lastFrom: r.lastFrom}
+		if o.places == nil { // it has failed before its end
+			o.places = maps.Clone(r.seen)
+		}
 		if r.around != nil {
 			o.did = r.around.did
 		}
@@ -430,7 +441,9 @@ func (s *Scenario) possible(o *ending) []disturbance {
 				here = slices.Concat(kinds, atHooks)
 			}
 			for _, what := range here {
-				all = append(all, disturbance{what, kind, n + 1})
+				if !o.nothing(what, kind, n+1) {
+					all = append(all, disturbance{what, kind, n + 1})
+				}
 			}
 		}
 	}
@@ -438,6 +451,12 @@ func (s *Scenario) possible(o *ending) []disturbance {
 	// Each kind of disturbance once before any of them again.
 	slices.SortStableFunc(all, func(a, b disturbance) int { return cmp.Compare(a.n, b.n) })
 	return all
+}
+
+// nothing reports whether a disturbance at the n-th request of a kind would change nothing: there is no object for a
+// third party before a creation, and no next step in the last one.
+func (o *ending) nothing(what, kind string, n int) bool {
+	return what == touch && verbOf(kind) == "create" || what == early && o.lastFrom != nil && n > o.lastFrom[kind]
 }
 
 // try runs a schedule, and notes what it finds.

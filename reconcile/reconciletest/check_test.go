@@ -537,7 +537,7 @@ func TestCheckReportsWhatItTried(t *testing.T) {
 		`\n  at writes: crash before 3, crash after 3, `, `\n  at reads: 500 `,
 		`\n  at steps: cold start 2, unseen steps 2, slow 1, down 3, `,
 		`\n  happened, and the program asked for the same as without: .*slow`,
-		`\n  each write x each disturbance at it, happened: create configmaps 12 of 12, update configmaps 24 of 24\n`,
+		`\n  each write x each disturbance at it, happened: create configmaps 11 of 11, update configmaps 23 of 23\n`,
 		`\n  each read x each disturbance at it, happened: get configmaps 12 of 12, list greetings 14 of 14, `,
 		`\n  granted, and used in no run: list configmaps, get greetings.example.com\n`,
 		`\n    kind: ClusterRole\n`,

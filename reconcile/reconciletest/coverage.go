@@ -130,9 +130,11 @@ func (c *coverage) ofAll(ideal *ending) string {
 			if ideal.hooked[disturbance{of: kind, n: n + 1}] {
 				here = slices.Concat(at, atHooks)
 			}
-			there += len(here)
 			for _, what := range here {
-				if c.at[disturbance{what, kind, n + 1}] {
+				if ideal.nothing(what, kind, n+1) {
+					continue
+				}
+				if there++; c.at[disturbance{what, kind, n + 1}] {
 					tried++
 				}
 			}
@@ -161,11 +163,13 @@ func (c *check) report() string {
 	}
 	took, places := time.Since(c.began), len(c.possible())
 	text := fmt.Sprintf("%d runs in %s (%.0f a second), %d requests of the program (%.0f a second); the run without "+
-		"disturbances has %d steps and %d requests of %d kinds, places for %d disturbances; of their %d pairs, "+
-		"%d are of a disturbance with one at a request that it has caused", c.runs,
+		"disturbances has %d steps and %d requests of %d kinds, places for %d disturbances", c.runs,
 		took.Round(time.Millisecond), float64(c.runs)/took.Seconds(), c.covered.requests,
-		float64(c.covered.requests)/took.Seconds(), len(c.scenario.Steps), requests, len(c.ideal.seen),
-		places, places*(places-1)/2, c.causalPairs())
+		float64(c.covered.requests)/took.Seconds(), len(c.scenario.Steps), requests, len(c.ideal.seen), places)
+	if c.scenario.Explore == (Exhaustive{}) {
+		text += fmt.Sprintf("; of their %d pairs, %d are of a disturbance with one at a request that it has caused",
+			places*(places-1)/2, c.causalPairs())
+	}
 	if c.jitters {
 		text += "; two runs of one schedule differ, so the program is not deterministic" + c.differs
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Exhaustive says how many disturbances of each sort a schedule may have, for [Scenario.Explore]. All schedules with so
@@ -68,7 +69,12 @@ func (e Exhaustive) String() string {
 
 // explored is how far an exhaustive search has come: how many schedules there are with one disturbance, with two, and
 // so on, and how many of them were run.
-type explored struct{ there, run []int }
+type explored struct {
+	begun      bool
+	there, run []int
+	happened   []int // of those that were run: in which all that the schedule has came about
+	cut        bool  // there are more than can be remembered
+}
 
 func (e explored) String() string {
 	var all []string
@@ -78,26 +84,48 @@ func (e explored) String() string {
 	return strings.Join(all, ", ")
 }
 
-// complete reports whether all were run.
-func (e explored) complete() bool { return slices.Equal(e.there, e.run) }
+// complete reports whether there were any, and all were run.
+func (e explored) complete() bool { return len(e.there) > 0 && !e.cut && slices.Equal(e.there, e.run) }
+
+// left returns how many of those that are known were not run.
+func (e explored) left() (n int) {
+	for i := range e.there {
+		n += e.there[i] - e.run[i]
+	}
+	return n
+}
 
 // explorer is the part of a check that runs all schedules of some sorts.
 type explorer struct{ *check }
 
 // exhaust runs all schedules that Scenario.Explore asks for: first those with one disturbance, then those with one more
-// at what the runs before have shown. It ends early when there are enough findings, or at the limit.
-func (c explorer) exhaust() {
+// at what the runs before have shown. It ends early when there are enough findings, at the limit, and when the schedules
+// with several disturbances have taken the budget; zero: that is none.
+func (c explorer) exhaust(budget time.Duration) {
 	runner{c.check}.bound()
+	c.beforeTimeout()
+	c.explored.begun = true
 	known := map[string]bool{}
 	level := c.extended(nil, c.possible(), known)
 	for len(level) > 0 {
 		c.explored.there = append(c.explored.there, len(level))
-		c.explored.run = append(c.explored.run, 0)
-		at := len(c.explored.run) - 1
+		c.explored.run, c.explored.happened = append(c.explored.run, 0), append(c.explored.happened, 0)
+		at, until := len(c.explored.run)-1, c.limit
+		took := time.Since(c.began) / time.Duration(c.runs) * time.Duration(len(level)) / time.Duration(
+			runner{c.check}.atOnce())
+		c.t.Logf("%d schedules with %d disturbances will take about %s", len(level), at+1,
+			took.Round(100*time.Millisecond))
+		if at == 1 && budget > 0 {
+			c.limit = c.within(budget)
+			until = c.limit
+		}
 		var next [][]disturbance
-		for s, o := range (runner{c.check}).inOrder(runner{c.check}.each(level), c.limit) {
+		for s, o := range (runner{c.check}).inOrder(runner{c.check}.each(level), until) {
 			c.judge(s, o)
 			c.explored.run[at]++
+			if !slices.ContainsFunc(s.disturbances, func(d disturbance) bool { return !o.happened[d] }) {
+				c.explored.happened[at]++
+			}
 			next = append(next, c.extended(s.disturbances, c.scenario.possible(o), known)...)
 		}
 		if c.explored.run[at] < len(level) {
@@ -105,8 +133,19 @@ func (c explorer) exhaust() {
 		}
 		level = next
 	}
-	c.untried = len(c.explored.run) > 0 && c.explored.run[0] == 0
+	c.untried = len(c.explored.run) > 0 && c.explored.run[0] == 0 && c.over()
 }
+
+// beforeTimeout lets the limit be early enough to report before the timeout of go test.
+func (c explorer) beforeTimeout() {
+	if end, ok := c.t.Deadline(); ok {
+		left := time.Until(end)
+		c.limit = c.within(left - min(left/4, time.Minute))
+	}
+}
+
+// mostKnown is how many schedules an exhaustive search remembers.
+const mostKnown = 1 << 20
 
 // extended returns what a schedule becomes with one more disturbance, as far as that is allowed and not known yet. Its
 // order does not count.
@@ -121,6 +160,10 @@ func (c explorer) extended(all, possible []disturbance, known map[string]bool) (
 		slices.SortFunc(next, func(a, b disturbance) int { return strings.Compare(a.String(), b.String()) })
 		key := schedule{disturbances: next}.String()
 		if c.scenario.Explore.allows(next) && !known[key] {
+			if len(known) == mostKnown {
+				c.explored.cut = true
+				break
+			}
 			known[key] = true
 			longer = append(longer, next)
 		}
@@ -133,8 +176,17 @@ func atGate(d disturbance) bool { return d.of != "" && !slices.Contains(ofResour
 
 // report says how far it has come.
 func (e explored) report(asked Exhaustive) string {
-	if e.complete() {
-		return fmt.Sprintf("; %s is done: of the schedules were run %s disturbances", asked, e)
+	var happened []string
+	for _, n := range e.happened {
+		happened = append(happened, fmt.Sprint(n))
 	}
-	return fmt.Sprintf("; %s is not done: of the schedules were run %s disturbances", asked, e)
+	of := fmt.Sprintf("of the schedules were run %s disturbances; in %s of them all happened", e,
+		strings.Join(happened, " and "))
+	switch {
+	case e.complete():
+		return fmt.Sprintf("; %s is done: %s", asked, of)
+	case len(e.there) == 0:
+		return fmt.Sprintf("; %s is not done: no schedule was run", asked)
+	}
+	return fmt.Sprintf("; %s is not done: %s; %d are left, and those with more", asked, of, e.left())
 }

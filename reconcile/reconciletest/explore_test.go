@@ -15,7 +15,7 @@ import (
 
 func explores(e reconciletest.Exhaustive) reconciletest.Scenario {
 	s := greets(plain(right))
-	s.Steps, s.Explore = s.Steps[:1], e
+	s.Steps, s.Explore, s.Budget = s.Steps[:1], e, 0
 	return s
 }
 
@@ -23,7 +23,7 @@ func explores(e reconciletest.Exhaustive) reconciletest.Scenario {
 func TestExhaustiveRunsAll(t *testing.T) {
 	report, _ := reconciletest.Explored(t, explores(reconciletest.Exhaustive{Crashes: 1}))
 	require.Contains(t, report, "Exhaustive{Crashes: 1} is done: of the schedules were run 16 of 16 with 1 dist")
-	require.Contains(t, report, "\n  each write x each disturbance at it, happened: create configmaps 3 of 12\n")
+	require.Contains(t, report, "\n  each write x each disturbance at it, happened: create configmaps 3 of 10\n")
 	// Nine are stale: late and frozen of two resources, unseen, cut, old cache after and back to at the step, and back
 	// to at the write.
 	report, _ = reconciletest.Explored(t, explores(reconciletest.Exhaustive{Crashes: 1, Stale: 1}))
@@ -78,5 +78,43 @@ func TestExhaustiveSaysThatItIsNotDone(t *testing.T) {
 	s := explores(reconciletest.Exhaustive{Crashes: 1, Stale: 1, Errors: 1, Others: 1})
 	s.Limit = 100 * time.Millisecond
 	report, _ := reconciletest.Explored(t, s)
-	require.Regexp(t, `Exhaustive\{.*\} is not done: of the schedules were run \d+ of 49 with 1`, report)
+	require.Regexp(t, `Exhaustive\{.*\} is not done: of the schedules were run \d+ of 47 with 1`, report)
+}
+
+// TestExhaustiveSaysThatThereWasNothing: a search that was not begun is not done.
+func TestExhaustiveSaysThatThereWasNothing(t *testing.T) {
+	s := explores(reconciletest.Exhaustive{Crashes: 1})
+	s.Off = []string{"crash before", "crash after", "second", "down", "down over"}
+	report, _ := reconciletest.Explored(t, s)
+	require.Contains(t, report, "Exhaustive{Crashes: 1} is not done")
+	require.NotContains(t, report, " pairs, ")
+}
+
+// TestExhaustiveKeepsToTheBudget, which is for the schedules with several disturbances.
+func TestExhaustiveKeepsToTheBudget(t *testing.T) {
+	s := explores(reconciletest.Exhaustive{Crashes: 1, Stale: 1, Errors: 1})
+	s.Budget = time.Millisecond
+	report, _ := reconciletest.Explored(t, s)
+	require.Regexp(t, `is not done: of the schedules were run (\d+) of (\d+) with 1, \d+ of (\d+) with 2 disturbances; in \d+ and \d+ of them all happened; `+
+		`(\d+) are left, and those with more`, report)
+}
+
+// TestExhaustiveCrashesAfterAColdStart, too: when the program catches up.
+func TestExhaustiveCrashesAfterAColdStart(t *testing.T) {
+	s := explores(reconciletest.Exhaustive{Crashes: 1, Others: 1})
+	s.Always = func(w reconciletest.Write, _ *reconciletest.Server) error {
+		if w.Incarnation == 2 && w.Old == nil {
+			return errors.New("the second one makes it")
+		}
+		return nil
+	}
+	s.Replay = "v1 seed=0 steps=1: cold start; crash before create configmaps #1"
+	require.Len(t, reconciletest.Search(t, s), 1)
+}
+
+// TestWhatIsHeldBackIsHeldBackFromTheNextIncarnation as well: its watches bring nothing either.
+func TestWhatIsHeldBackIsHeldBackFromTheNextIncarnation(t *testing.T) {
+	story := strings.Join(reconciletest.Story(t, greets(plain(right)),
+		"v1 seed=0 steps=3: down in step 1; unseen step 1"), "\n")
+	require.Regexp(t, `step 2: [^\n]*\n[^\n]*the watches begin anew(.*\n)+.*update configmaps`, story)
 }

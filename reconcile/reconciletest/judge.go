@@ -229,29 +229,35 @@ func (r verdict) rest(settled bool) {
 func (r *run) calm() {
 	r.calmed, r.places = true, maps.Clone(r.seen)
 	r.around.calm()
-	for _, p := range r.processes {
-		p.link.LagBehind(0)
-		for resource := range r.watched {
-			r.delay(p, resource, 0)
-		}
+	r.eachProcess(func(p *process) { p.link.LagBehind(0) })
+	for resource := range r.delays {
+		r.delay(resource, 0)
 	}
 }
 
-func (r *run) delay(p *process, resource string, d time.Duration) {
+// delay holds the events of a resource back, from each incarnation that there is and that will be. Zero ends it.
+func (r *run) delay(resource string, d time.Duration) {
+	if r.delays[resource] = d; d == 0 {
+		delete(r.delays, resource)
+	}
+	r.eachProcess(func(p *process) { r.hold(p, resource, d) })
+}
+
+func (r *run) hold(p *process, resource string, d time.Duration) {
 	if res, err := findResource(r.server, resource); err == nil {
 		p.link.delay(res.GroupResource(), d)
 	}
 }
 
-// touch annotates the object of a request, as a third party does.
-func (r *run) touch(req Request) {
+// touch annotates the object of a request, as a third party does, and reports whether there is one.
+func (r *run) touch(req Request) bool {
 	res := r.server.resources.of(req.Resource)
 	if res == nil || req.Name == "" {
-		return
+		return false
 	}
 	o := r.server.lookup(res, req.key())
 	if o == nil {
-		return
+		return false
 	}
 	data := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"yes"}}}`, touchedBy)
 	path := pathOf(res, req.Namespace, req.Name)
@@ -259,7 +265,8 @@ func (r *run) touch(req Request) {
 		data)
 	if err != nil {
 		r.note(hurt, "the third party failed: %v", err)
-		return
+		return false
 	}
 	r.touched[identityOf(req.Resource.Resource, o)] = true
+	return true
 }

@@ -5,6 +5,7 @@ import (
 	"hash/fnv"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -93,6 +94,13 @@ func (l *Link) cachedLocked() int64 {
 		return min(l.lag, l.server.store.version)
 	}
 	return l.server.store.version
+}
+
+// watches reports whether anything was watched over the link.
+func (l *Link) watches() bool {
+	l.server.store.mu.Lock()
+	defer l.server.store.mu.Unlock()
+	return slices.ContainsFunc(l.log, func(r Request) bool { return r.Verb == "watch" })
 }
 
 // CutWatches ends the watches that were begun over the link.

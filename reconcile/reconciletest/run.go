@@ -53,9 +53,11 @@ type run struct {
 	incarnations int
 	crashes      int
 	beside       []*process
-	seen         map[string]int // requests of the program by kind
-	places       map[string]int // of these, the ones that can be disturbed
-	made         []identity     // objects that the program has made, in order
+	seen         map[string]int           // requests of the program by kind
+	places       map[string]int           // of these, the ones that can be disturbed
+	lastFrom     map[string]int           // of seen: what there was before the last step
+	delays       map[string]time.Duration // of the events of resources, for whoever watches; negative: they do not come
+	made         []identity               // objects that the program has made, in order
 	touched      map[identity]bool
 	deleted      map[identity]time.Time // by the user
 	finalizers   map[string]bool        // that the program puts on objects or takes off
@@ -123,7 +125,7 @@ func (r *run) breaks(b *breach) {
 func newRun(ctx context.Context, sc *Scenario, sched schedule, s *Server) *run {
 	r := &run{scenario: sc, schedule: sched, server: s, gates: newGates(s, usualLatency), ctx: ctx,
 		journal: journal{begin: time.Now()},
-		seen:    make(map[string]int), touched: make(map[identity]bool), watched: make(map[string]bool),
+		seen:    make(map[string]int), delays: make(map[string]time.Duration), touched: make(map[identity]bool), watched: make(map[string]bool),
 		deleted: make(map[identity]time.Time), finalizers: make(map[string]bool), varies: newVariance(),
 		versions: make(map[disturbance]int64), outages: make(map[string]refusing), hooked: make(map[disturbance]bool),
 		happened: make(map[disturbance]bool), used: make(usage), manners: newManners(),
@@ -138,7 +140,7 @@ func newRun(ctx context.Context, sc *Scenario, sched schedule, s *Server) *run {
 	if sched.has(slow) {
 		r.gates.latency = slowLatency
 	}
-	if len(sched.disturbances) > 1 && sc.Explore == (Exhaustive{}) || sched.seed != sc.Seed {
+	if sched.seed != sc.Seed { // one of the random ones: a schedule is the same run with Scenario.Explore and without
 		r.gates.choose = rand.New(rand.NewPCG(sched.seed, 1)).IntN
 	}
 	return r
@@ -170,8 +172,9 @@ func (r *run) play() {
 			return
 		}
 	}
-	if len(r.processes) == 0 {
+	if len(r.processes) == 0 { // it catches up, in which something can go wrong as well
 		r.start()
+		r.settle()
 	}
 	if r.schedule.has(unseenAll) {
 		r.see()
@@ -198,6 +201,9 @@ func (r *run) start() *process {
 	r.incarnations++
 	p := launch(&r.group, r.gates, r.scenario.User, r.incarnations, r.scenario.Run)
 	r.processes = append(r.processes, p)
+	for resource, d := range r.delays {
+		r.hold(p, resource, d)
+	}
 	r.note(turn, "start of incarnation %d", p.incarnation)
 	return p
 }
@@ -385,8 +391,9 @@ func (r *run) let(g *gate) bool {
 		r.disturb(hit)
 		g.process.link.Close()
 	case touch:
-		r.disturb(hit)
-		r.touch(g.request)
+		if r.touch(g.request) {
+			r.disturb(hit)
+		}
 	case overlap:
 		r.disturb(hit)
 		for _, p := range r.processes {
@@ -402,7 +409,7 @@ func (r *run) let(g *gate) bool {
 		g.process.link.Close()
 	}
 	r.gates.answer(g)
-	if hit.what == early {
+	if hit.what == early && r.lastFrom == nil {
 		r.hurried, r.hurriedAt = true, time.Now()
 	}
 	if hit.what == crashBefore || hit.what == crashAfter {
@@ -445,7 +452,8 @@ func (r *run) observe(g *gate, hit disturbance) {
 		r.breaks(wrong)
 	}
 	switch {
-	case hit.what != "" && hit.what != touch && hit.what != overlap && hit.what != crashBefore && hit.what != backTo:
+	case hit.what != "" && hit.what != touch && hit.what != overlap && hit.what != crashBefore && hit.what != backTo &&
+		(hit.what != early || r.lastFrom == nil) && (g.hooked || !slices.Contains(atHooks, hit.what)):
 		if !r.happened[hit] {
 			r.disturb(hit)
 		}

@@ -48,15 +48,16 @@ type Scenario struct {
 	Off []string
 
 	// Explore runs all schedules with so many disturbances of each sort, in place of the search: Check ends when all
-	// are done, and go test -v logs that, or how many were left out by Limit or Findings. Its number grows with each
-	// write of the program; several are for short scenarios. Zero: the search.
+	// are done, and go test -v logs that, or how many were left out by Limit, Budget or Findings, or because go test's
+	// -timeout is near; and in how many all of their disturbances have happened. Its number grows with each write of
+	// the program; several are for short scenarios. Zero: the search.
 	Explore Exhaustive
 
 	// Seed chooses the schedules with several disturbances, the names that the server generates, and the random numbers
 	// of this library, by moving the clock of the run by less than a second.
 	Seed uint64
 	// Budget is the real time for schedules with several disturbances. Zero: 2 s. The environment variable
-	// RECONCILETEST_BUDGET, such as 10m, replaces it. It is no bound for the whole: the schedules with one disturbance
+	// RECONCILETEST_BUDGET, such as 10m, replaces it. With Explore zero is no bound. It is no bound for the whole: the schedules with one disturbance
 	// come before, and all of them are run, however long that takes, unless there is a Limit. Fewer steps make fewer of
 	// them.
 	Budget time.Duration

@@ -2,6 +2,7 @@ package reconciletest
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -73,6 +74,9 @@ func (r *stepRun) do() {
 	step := r.scenario.Steps[r.n-1]
 	if !r.outlast(step) {
 		return
+	}
+	if r.n == r.schedule.steps && r.lastFrom == nil {
+		r.lastFrom = maps.Clone(r.seen)
 	}
 	r.note(turn, "step %d: %s", r.n, step.name)
 	before := r.server.Version()
@@ -178,19 +182,28 @@ func (r *stepRun) staysDown() bool {
 
 // before begins a disturbance right before its step.
 func (r *stepRun) before(d disturbance) {
+	sees := !r.schedule.has(coldStart) && !r.schedule.has(unseenAll) // else it makes no difference what it sees late
 	switch d.what {
 	case down, downTwice:
-		r.disturb(d)
+		if len(r.processes) > 0 {
+			r.disturb(d)
+		}
 		r.crash(false)
 	case unseen:
-		r.disturb(d)
-		r.hide()
+		if sees {
+			r.disturb(d)
+			r.hide()
+		}
 	case late:
-		r.disturb(d)
-		r.eachProcess(func(p *process) { r.delay(p, d.of, lateBy) })
+		if sees {
+			r.disturb(d)
+			r.delay(d.of, lateBy)
+		}
 	case frozen:
-		r.disturb(d)
-		r.eachProcess(func(p *process) { r.delay(p, d.of, Never) })
+		if sees {
+			r.disturb(d)
+			r.delay(d.of, Never)
+		}
 	case worldSlow:
 		r.disturb(d)
 		r.around.slow[d.of] = time.Now().Add(slowFor)
@@ -206,11 +219,15 @@ func (r *stepRun) during(d disturbance) {
 	case backTo:
 		r.versions[d] = r.server.Version()
 	case cut:
-		r.disturb(d)
-		r.eachProcess(func(p *process) { p.link.CutWatches() })
+		for _, p := range r.processes {
+			if p.link.watches() { // not one that has just started
+				r.disturb(d)
+			}
+			p.link.CutWatches()
+		}
 	case frozen:
 		r.pass(frozenFor)
-		r.eachProcess(func(p *process) { r.delay(p, d.of, 0) })
+		r.delay(d.of, 0)
 		r.note(hurt, "the events of %s come again", d.of)
 	case worldFails:
 		r.pass(ailFor)
@@ -223,7 +240,7 @@ func (r *stepRun) during(d disturbance) {
 func (r *stepRun) after(d disturbance, version int64) {
 	switch d.what {
 	case late:
-		r.eachProcess(func(p *process) { r.delay(p, d.of, 0) })
+		r.delay(d.of, 0)
 	case timeTravel:
 		r.travel(d, version)
 	case namesake, namesakeNow:
@@ -266,14 +283,18 @@ func (r *run) travel(d disturbance, version int64) {
 
 // hide breaks the watches.
 func (r *run) hide() {
-	r.eachWatched(func(p *process, resource string) { r.delay(p, resource, Never) })
+	for resource := range r.watched {
+		r.delay(resource, Never)
+	}
 }
 
 // see ends what unseen began: the watches end, and since the server has forgotten, the program has to list.
 func (r *run) see() {
 	r.server.Compact()
 	r.eachProcess(func(p *process) { p.link.CutWatches() })
-	r.eachWatched(func(p *process, resource string) { r.delay(p, resource, 0) })
+	for resource := range r.watched {
+		r.delay(resource, 0)
+	}
 	r.note(hurt, "the watches begin anew, with lists")
 	r.settle()
 }
@@ -359,11 +380,5 @@ func (r *run) pass(d time.Duration) {
 func (r *run) eachProcess(fn func(*process)) {
 	for _, p := range r.processes {
 		fn(p)
-	}
-}
-
-func (r *run) eachWatched(fn func(*process, string)) {
-	for resource := range r.watched {
-		r.eachProcess(func(p *process) { fn(p, resource) })
 	}
 }
