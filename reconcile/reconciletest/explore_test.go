@@ -1,14 +1,20 @@
 package reconciletest_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
@@ -50,6 +56,30 @@ func TestExhaustiveGoesOnFromWhatItHasCaused(t *testing.T) {
 				f.Replay)
 		}
 	}
+}
+
+// TestExhaustiveKeepsTheOrderOfRequests: a request is the n-th of its kind in the run with one more disturbance, too.
+// The search draws the order of requests that wait at the same time, and finds more by that.
+func TestExhaustiveKeepsTheOrderOfRequests(t *testing.T) {
+	s := reconciletest.Scenario{Seed: 7, Steps: reconciletest.ApplyYAML(claimManifest),
+		Server: reconciletest.Options{Namespaces: []string{"default", "n0", "n1", "n2", "n3", "n4"}},
+		Run: func(ctx context.Context, cfg *rest.Config) error {
+			core := kubernetes.NewForConfigOrDie(cfg).CoreV1()
+			var all sync.WaitGroup
+			for i := range 5 {
+				all.Go(func() {
+					_, _ = core.ConfigMaps(fmt.Sprint("n", i)).Create(ctx, &corev1.ConfigMap{
+						ObjectMeta: metav1.ObjectMeta{Name: "m"}}, metav1.CreateOptions{})
+				})
+			}
+			all.Wait()
+			<-ctx.Done()
+			return nil
+		}}
+	const none, two = "v1 seed=7 steps=1: ", "v1 seed=7 steps=1: 500 to get pods #1; 500 to get pods #2"
+	require.NotEqual(t, reconciletest.Story(t, s, none), reconciletest.Story(t, s, two))
+	s.Explore.Errors = 2
+	require.Equal(t, reconciletest.Story(t, s, none), reconciletest.Story(t, s, two))
 }
 
 // TestExhaustiveIsTheSameOnOneCoreAndTwo in what it finds, and in how many there are.

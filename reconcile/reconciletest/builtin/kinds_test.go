@@ -24,6 +24,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientfeatures "k8s.io/client-go/features"
 	"k8s.io/client-go/kubernetes"
@@ -88,6 +89,48 @@ func TestADryRunStoresNothing(t *testing.T) {
 	stored, err := ingresses.Get(t.Context(), o.Name, metav1.GetOptions{})
 	require.NoError(t, err)
 	require.EqualValues(t, 1, stored.Generation)
+}
+
+// TestTheLastFinalizerGoes: the update that takes it off answers with the object as it would have been, and removes it.
+// A dry run does not.
+func TestTheLastFinalizerGoes(t *testing.T) {
+	server := reconciletest.NewServer(t, reconciletest.Options{Kinds: Kinds()})
+	ingresses := kubernetes.NewForConfigOrDie(server.Config()).NetworkingV1().Ingresses("default")
+	o := ingress("a")
+	o.Finalizers = []string{"example.com/f"}
+	o, err := ingresses.Create(t.Context(), o, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.NoError(t, ingresses.Delete(t.Context(), o.Name, metav1.DeleteOptions{}))
+	o, err = ingresses.Get(t.Context(), o.Name, metav1.GetOptions{})
+	require.NoError(t, err)
+	o.Finalizers = nil
+	for _, options := range []metav1.UpdateOptions{{DryRun: []string{metav1.DryRunAll}}, {}} {
+		_, err = ingresses.Get(t.Context(), o.Name, metav1.GetOptions{})
+		require.NoError(t, err)
+		last, err := ingresses.Update(t.Context(), o, options)
+		require.NoError(t, err)
+		require.Empty(t, last.Finalizers)
+		require.NotNil(t, last.DeletionTimestamp)
+	}
+	_, err = ingresses.Get(t.Context(), o.Name, metav1.GetOptions{})
+	require.True(t, apierrors.IsNotFound(err), "%v", err)
+}
+
+// withoutFields is a registry that cannot say what field selectors may name.
+type withoutFields struct{ reconciletest.Registry }
+
+func (withoutFields) Fields(runtime.Object) fields.Set { return nil }
+
+func TestARegistryMayHaveNoFields(t *testing.T) {
+	kind := kindNamed(t, "ingresses")
+	kind.Registry = withoutFields{kind.Registry}
+	server := reconciletest.NewServer(t, reconciletest.Options{Kinds: []reconciletest.Kind{kind}})
+	ingresses := kubernetes.NewForConfigOrDie(server.Config()).NetworkingV1().Ingresses("default")
+	o, err := ingresses.Create(t.Context(), ingress("a"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	list, err := ingresses.List(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + o.Name})
+	require.NoError(t, err)
+	require.Len(t, list.Items, 1)
 }
 
 // TestARaceIsLost lets a client write an object that another one has changed.
@@ -310,29 +353,62 @@ func TestWebhooksThatCannotBeAskedAreRefused(t *testing.T) {
 	}))
 }
 
-// TestAClassGoesWhenNothingUsesIt: see TestAVolumeGoesWhenNothingIsBoundToIt.
+// TestAClassGoesWhenNothingUsesIt: see TestAVolumeGoesWhenNothingIsBoundToIt. A claim uses the class that it wants, the
+// one that it has and the one that it is being given; a volume uses its own.
 func TestAClassGoesWhenNothingUsesIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		clients := kubernetes.NewForConfigOrDie(reconciletest.NewServer(t,
-			reconciletest.Options{Kinds: Kinds()}).Config())
-		classes := clients.StorageV1().VolumeAttributesClasses()
-		claims := clients.CoreV1().PersistentVolumeClaims("default")
-		_, err := classes.Create(t.Context(), &storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "v"},
-			DriverName: "d.example.com", Parameters: map[string]string{"a": "b"}}, metav1.CreateOptions{})
-		require.NoError(t, err)
-		c := claim("c")
-		c.Spec.VolumeAttributesClassName = new("v")
-		_, err = claims.Create(t.Context(), c, metav1.CreateOptions{})
-		require.NoError(t, err)
-		require.NoError(t, classes.Delete(t.Context(), "v", metav1.DeleteOptions{}))
-		time.Sleep(time.Minute)
-		_, err = classes.Get(t.Context(), "v", metav1.GetOptions{})
-		require.NoError(t, err, "a claim has it")
-		require.NoError(t, claims.Delete(t.Context(), "c", metav1.DeleteOptions{}))
-		time.Sleep(time.Minute)
-		_, err = classes.Get(t.Context(), "v", metav1.GetOptions{})
-		require.True(t, apierrors.IsNotFound(err), "%v", err)
-	})
+	wants := claim("c")
+	wants.Spec.VolumeAttributesClassName = new("v")
+	for name, test := range map[string]struct {
+		claim  *corev1.PersistentVolumeClaim
+		status corev1.PersistentVolumeClaimStatus
+		volume *corev1.PersistentVolume
+	}{
+		"wanted": {claim: wants},
+		"had": {claim: claim("c"), status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending,
+			CurrentVolumeAttributesClassName: new("v")}},
+		"on its way": {claim: claim("c"), status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending,
+			ModifyVolumeStatus: &corev1.ModifyVolumeStatus{TargetVolumeAttributesClassName: "v",
+				Status: corev1.PersistentVolumeClaimModifyVolumePending}}},
+		"of a volume": {volume: &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"},
+			Spec: corev1.PersistentVolumeSpec{
+				VolumeAttributesClassName: new("v"), Capacity: claim("").Spec.Resources.Requests,
+				AccessModes: claim("").Spec.AccessModes, PersistentVolumeSource: corev1.PersistentVolumeSource{
+					CSI: &corev1.CSIPersistentVolumeSource{Driver: "d.example.com", VolumeHandle: "h"}}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				clients := kubernetes.NewForConfigOrDie(reconciletest.NewServer(t,
+					reconciletest.Options{Kinds: Kinds()}).Config())
+				classes := clients.StorageV1().VolumeAttributesClasses()
+				claims := clients.CoreV1().PersistentVolumeClaims("default")
+				volumes := clients.CoreV1().PersistentVolumes()
+				_, err := classes.Create(t.Context(), &storagev1.VolumeAttributesClass{
+					ObjectMeta: metav1.ObjectMeta{Name: "v"}, DriverName: "d.example.com",
+					Parameters: map[string]string{"a": "b"}}, metav1.CreateOptions{})
+				require.NoError(t, err)
+				if test.volume != nil {
+					_, err = volumes.Create(t.Context(), test.volume, metav1.CreateOptions{})
+				} else if test.claim, err = claims.Create(t.Context(), test.claim, metav1.CreateOptions{}); err == nil {
+					test.claim.Status = test.status
+					_, err = claims.UpdateStatus(t.Context(), test.claim, metav1.UpdateOptions{})
+				}
+				require.NoError(t, err)
+				require.NoError(t, classes.Delete(t.Context(), "v", metav1.DeleteOptions{}))
+				time.Sleep(time.Minute)
+				_, err = classes.Get(t.Context(), "v", metav1.GetOptions{})
+				require.NoError(t, err, "it is used")
+				if test.volume != nil {
+					err = volumes.Delete(t.Context(), "v", metav1.DeleteOptions{})
+				} else {
+					err = claims.Delete(t.Context(), "c", metav1.DeleteOptions{})
+				}
+				require.NoError(t, err)
+				time.Sleep(time.Minute)
+				_, err = classes.Get(t.Context(), "v", metav1.GetOptions{})
+				require.True(t, apierrors.IsNotFound(err), "%v", err)
+			})
+		})
+	}
 }
 
 func claim(name string) *corev1.PersistentVolumeClaim {
@@ -342,20 +418,20 @@ func claim(name string) *corev1.PersistentVolumeClaim {
 				corev1.ResourceStorage: resource.MustParse("1Gi")}}}}
 }
 
-// TestTheClaimOfAnEphemeralVolumeIsKept for as long as its pod is there.
+// TestTheClaimOfAnEphemeralVolumeIsKept until its pod has been shut down. A claim that only has such a name is not.
 func TestTheClaimOfAnEphemeralVolumeIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core := kubernetes.NewForConfigOrDie(reconciletest.NewServer(t,
 			reconciletest.Options{Kinds: Kinds()}).Config()).CoreV1()
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: corev1.PodSpec{NodeName: "n",
-			Containers: []corev1.Container{{Name: "c", Image: "c"}},
-			Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
-				Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{
-					Spec: claim("").Spec}}}}}}}
+		ephemeral := corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
+			VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: claim("").Spec}}}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Finalizers: []string{"example.com/f"}},
+			Spec: corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Name: "c", Image: "c"}},
+				Volumes: []corev1.Volume{{Name: "v", VolumeSource: ephemeral}, {Name: "w", VolumeSource: ephemeral}}}}
 		pod, err := core.Pods("default").Create(t.Context(), pod, metav1.CreateOptions{})
 		require.NoError(t, err)
 		claims := core.PersistentVolumeClaims("default")
-		its, others := claim("p-v"), claim("q-v")
+		its, others := claim("p-v"), claim("p-w")
 		its.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pod,
 			corev1.SchemeGroupVersion.WithKind("Pod"))}
 		for _, c := range []*corev1.PersistentVolumeClaim{its, others} {
@@ -366,12 +442,14 @@ func TestTheClaimOfAnEphemeralVolumeIsKept(t *testing.T) {
 		time.Sleep(time.Minute)
 		_, err = claims.Get(t.Context(), "p-v", metav1.GetOptions{})
 		require.NoError(t, err, "the pod uses it")
-		_, err = claims.Get(t.Context(), "q-v", metav1.GetOptions{})
+		_, err = claims.Get(t.Context(), "p-w", metav1.GetOptions{})
 		require.True(t, apierrors.IsNotFound(err), "%v", err)
 		require.NoError(t, core.Pods("default").Delete(t.Context(), "p", *metav1.NewDeleteOptions(0)))
 		time.Sleep(time.Minute)
 		_, err = claims.Get(t.Context(), "p-v", metav1.GetOptions{})
 		require.True(t, apierrors.IsNotFound(err), "%v", err)
+		_, err = core.Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
+		require.NoError(t, err, "its finalizer keeps it, and it has been shut down")
 	})
 }
 
