@@ -3,8 +3,6 @@ package informer
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"path/filepath"
 	"testing"
 	"time"
@@ -13,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/thermostat-go/thermostat/internal/netproxy"
 	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
@@ -23,7 +22,8 @@ func runAPIServer(t *testing.T, c *testcluster.Cluster, name, etcdSocket string)
 	t.Helper()
 	programs, err := testcluster.Assets(t.Context())
 	require.NoError(t, err)
-	port := reservePort(t)
+	port, err := netproxy.ReservePort()
+	require.NoError(t, err)
 	in := func(path ...string) string { return filepath.Join(append([]string{c.Dir(), "pki"}, path...)...) }
 	process, err := c.Run(t.Context(), testcluster.Command{Name: name, Path: filepath.Join(programs, "kube-apiserver"),
 		Args: []string{
@@ -58,29 +58,4 @@ func awaitAPIServer(t *testing.T, config *rest.Config) {
 		_, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
 		return err == nil
 	}, 3*time.Minute, 20*time.Millisecond, "the API server at %s is not ready", config.Host)
-}
-
-// reservePort chooses a port as a cluster does: from below those of outgoing connections, and out of the way of other
-// control planes, until the test ends.
-func reservePort(t *testing.T) int {
-	t.Helper()
-	var last error
-	for range 200 {
-		port := 20000 + rand.IntN(12000)
-		address := fmt.Sprintf("127.0.0.1:%d", port)
-		var reservation net.PacketConn
-		if reservation, last = net.ListenPacket("udp4", address); last != nil {
-			continue
-		}
-		var free net.Listener
-		if free, last = net.Listen("tcp4", address); last != nil {
-			reservation.Close()
-			continue
-		}
-		free.Close()
-		t.Cleanup(func() { reservation.Close() })
-		return port
-	}
-	require.NoError(t, last, "find a free port")
-	return 0
 }

@@ -1,6 +1,6 @@
 // Package netproxy is a proxy in front of a server that a test can disturb. It breaks connections, at once or in the
 // middle of an answer, lets them fall silent without an end, as a cut cable or a stopped process does, slows them down,
-// and leads them to another server.
+// and leads them to another server. For a server that a test starts, ReservePort has a port.
 package netproxy
 
 import (

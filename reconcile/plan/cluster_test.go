@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -28,6 +27,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/thermostat-go/thermostat/internal/netproxy"
 	"github.com/thermostat-go/thermostat/reconcile/plan"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
@@ -70,7 +70,8 @@ func startAudited(t *testing.T) *auditedCluster {
 	policy := filepath.Join(dir, "policy.yaml")
 	require.NoError(t, os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\n"+
 		"omitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"), 0o600))
-	port := freePort(t)
+	port, err := netproxy.ReservePort()
+	require.NoError(t, err)
 	binaries, err := cluster.Assets(t.Context())
 	require.NoError(t, err)
 	in := func(path ...string) string { return filepath.Join(append([]string{c.Dir()}, path...)...) }
@@ -100,13 +101,6 @@ func startAudited(t *testing.T) *auditedCluster {
 		return resp.StatusCode == http.StatusOK
 	}, 5*time.Minute, 100*time.Millisecond) // on a machine with much else to do
 	return c
-}
-
-func freePort(t *testing.T) int {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // asker is the user agent of plans that may send dry runs.
