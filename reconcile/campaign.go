@@ -170,6 +170,9 @@ func (m *Manager) runWorkers(ctx, tenure context.Context) error {
 	defer context.AfterFunc(takeCtx, stopLeading)()
 	whileLeading := m.startRunnables(withWriter(lead, m.ledgers), m.opts.WhileLeading, &workers)
 	<-takeCtx.Done()
+	if m.shards != nil && ctx.Err() != nil {
+		m.shards.Leave()
+	}
 	m.progress.enter(status.StageStopping)
 	drain := time.NewTimer(m.opts.DrainTimeout)
 	defer drain.Stop()

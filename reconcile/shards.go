@@ -37,6 +37,9 @@ type sharder interface {
 	Inherit(ctx context.Context, settle func(ctx context.Context, words []string, all bool), opened func(slices []int))
 	// LeaveWords sets what is called when the work of slices has ended that are about to be given away.
 	LeaveWords(leave func(slices []int) string)
+	// Leave says that this process is about to end: it gets no slices any more, and gives away each that it has as soon
+	// as no run of a key of it goes on.
+	Leave()
 	// Slice and Leader are about the slice of a key, and Owns reports whether Enter would let it in.
 	Slice(key Key) int
 	Leader(key Key) (slice int, identity string, since time.Time)

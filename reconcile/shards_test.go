@@ -86,6 +86,7 @@ func (s *slicesOfTest) lose(slice int) {
 	synctest.Wait()
 }
 
+func (s *slicesOfTest) Leave()                        {}
 func (s *slicesOfTest) LeaveWords(func([]int) string) {}
 
 func (s *slicesOfTest) Owns(key reconcile.Key) bool {

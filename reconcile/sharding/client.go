@@ -123,7 +123,7 @@ func (c *client) done(verb, name string, err error) error {
 	return err
 }
 
-// noteDenied notes an answer that says whether this replica may make such requests: for the table, or for another Lease.
+// noteDenied notes an answer that says whether this replica may make such requests, for the table or another Lease.
 func (c *client) noteDenied(verb, name string, err error) {
 	if name == c.name {
 		verb += " table"

@@ -64,7 +64,8 @@
 //	             prepared for them, and has been a member for LeaseDuration
 //	hand over    their owner ends its work on them, and makes the one that has asked their owner, in one write, with a
 //	             word of what it has written
-//	leave        one that ends gives all of its slices away, when its work has ended, in one write, with such a word
+//	leave        one that ends gives all of its slices away, in one write, with such a word; while work goes on in some
+//	             it gives the others away before, and the table says that it gets none
 //	remove       one whose Lease has stood unchanged for LeaseDuration is removed: its Lease first, on the condition
 //	             that it has still not changed, and then its name from the table. Its slices go to the others, in one
 //	             write, by whoever is first

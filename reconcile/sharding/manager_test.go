@@ -35,8 +35,9 @@ import (
 type fleet struct {
 	*testing.T
 	server *reconciletest.Server
-	every  time.Duration // each key runs
-	pause  time.Duration // of a run, between read and write
+	every  time.Duration                 // each key runs
+	pause  time.Duration                 // of a run, between read and write
+	slow   atomic.Pointer[reconcile.Key] // whose runs take 25 s instead
 	// forbidden says that who starts may not have a Lease.
 	forbidden bool
 
@@ -156,7 +157,11 @@ func (f *fleet) count(ctx context.Context, s *ship, name string, api typedcorev1
 	}
 	f.running[key], f.ran[key], f.by[key] = name, time.Now(), name
 	f.mu.Unlock()
-	lifecycle.Sleep(ctx, f.pause)
+	if slow := f.slow.Load(); slow != nil && *slow == key {
+		lifecycle.Sleep(ctx, 25*time.Second)
+	} else {
+		lifecycle.Sleep(ctx, f.pause)
+	}
 	next := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: key.Name,
 		Annotations: map[string]string{"n": strconv.Itoa(n + 1)}}}
 	var err error
@@ -354,6 +359,48 @@ func TestWhileLeadingNeedsALeader(t *testing.T) {
 	_, err := reconcile.NewManager(reconcile.ManagerOptions{Elector: s.Shards,
 		WhileLeading: map[string]func(context.Context) error{"f": func(context.Context) error { return nil }}})
 	require.ErrorContains(t, err, "with the shards default/shards no process leads all of them")
+}
+
+// TestALongRunKeepsItsSliceOnly when its Manager is told to stop: the others go at once, and none comes.
+func TestALongRunKeepsItsSliceOnly(t *testing.T) {
+	inFleet(t, 30, func(f *fleet) {
+		ships := map[string]*ship{"a": f.launch("a"), "b": f.launch("b"), "c": f.launch("c")}
+		time.Sleep(20 * time.Second)
+		slow := reconcile.Key{Namespace: "default", Name: "key-0"}
+		f.slow.Store(&slow)
+		time.Sleep(time.Second)
+		_, owner, _ := ships["a"].shards.Leader(slow)
+		in := ships["a"].shards.Slice(slow)
+		others := 0 // keys of other slices
+		for i := range 30 {
+			if ships["a"].shards.Slice(reconcile.Key{Namespace: "default", Name: fmt.Sprint("key-", i)}) != in {
+				others++
+			}
+		}
+		ships[owner].stop()
+		time.Sleep(3 * time.Second)
+		shares := f.shares(time.Second)
+		require.Zero(t, shares[owner], "%v", shares)
+		require.Equal(t, others, total(shares), "%v", shares)
+		var next *ship
+		for name, s := range ships {
+			if name != owner {
+				next = s
+			}
+		}
+		next.stop() // while the first one goes on
+		<-next.group.Done()
+		require.NoError(t, next.err)
+		time.Sleep(2 * time.Second)
+		shares = f.shares(time.Second)
+		require.Zero(t, shares[owner], "%v", shares)
+		require.Equal(t, others, total(shares), "it went to the last one: %v", shares)
+		f.slow.Store(nil)
+		<-ships[owner].group.Done()
+		require.NoError(t, ships[owner].err)
+		time.Sleep(2 * time.Second)
+		require.Equal(t, 30, total(f.shares(time.Second)))
+	})
 }
 
 // TestAReplicaThatMayHaveNoLeaseIsNotReady, and takes part as soon as it may.

@@ -312,7 +312,12 @@ func (r *replica) next(now election.Instant, life string) step {
 		return s
 	}
 	if slices := r.handable(); len(slices) > 0 {
-		return r.write(func(t *table) { t.handOver(slices) })
+		return r.write(func(t *table) {
+			if r.leaving {
+				t.retire(r.number)
+			}
+			t.handOver(slices)
+		})
 	}
 	if r.leaving {
 		return step{}
@@ -386,26 +391,37 @@ func (r *replica) mayOpen(now election.Instant) bool {
 	return !r.seen.outsiders(r.stopped) && now.Mono.Sub(r.clear) >= r.longestWait()
 }
 
-// handable returns the slices whose work has ended for others that have asked for them.
+// handable returns the slices that this replica may give away now: those whose work has ended for others that have
+// asked for them. One that leaves, while some of its slices are worked on, gives away all others, if there is somebody
+// to have them: those, too, whose work has not begun.
 func (r *replica) handable() (all []int) {
-	for slice, h := range r.holds {
-		if h.phase == ended && r.seen.table.Owners[slice] == r.number && r.seen.table.Next[slice] != 0 {
+	t := r.seen.table
+	wanted := slices.ContainsFunc(t.working(), func(m member) bool { return m.Number != r.number })
+	for slice, owner := range t.Owners {
+		h := r.holds[slice]
+		none, over := h == nil, h != nil && h.phase == ended
+		if owner == r.number && (over && t.Next[slice] != 0 || r.leaving && wanted && (none || over)) {
 			all = append(all, slice)
 		}
 	}
-	slices.Sort(all)
 	return all
 }
 
-// wanted returns the slices of others that should be this replica's, and that it has not asked for. It asks for none
+// wanted returns the slices of others that should be this replica's, and that it has not asked for, but for those of
+// members that leave: they come by themselves. It asks for none
 // until it has been a member for LeaseDuration: one that crashes again and again costs nobody a slice.
 func (r *replica) wanted(now election.Instant) (all []int) {
 	t := r.seen.table
 	if t == nil || r.number == 0 || r.leaving || !r.valid(now) || now.Mono.Sub(r.joined) < r.timing.lease {
 		return nil
 	}
+	leaving := map[int]bool{}
+	for _, m := range t.Members {
+		leaving[m.Number] = m.Leaving
+	}
 	for slice, target := range t.targets() {
-		if target == r.number && t.Owners[slice] != r.number && t.Owners[slice] != 0 && t.Next[slice] != r.number {
+		owner := t.Owners[slice]
+		if target == r.number && owner != r.number && owner != 0 && t.Next[slice] != r.number && !leaving[owner] {
 			all = append(all, slice)
 		}
 	}

@@ -202,6 +202,18 @@ func (s term) await(ctx context.Context, r *replica, l *leading) error {
 	}
 }
 
+// Leave ends the work of all slices, as the end of Run's ctx does, but not the ctx of lead: it is for a lead function
+// that was told to end, and lets its calls go on. No work may be entered any more, this replica is given no slices, and
+// gives away each of its own as soon as the work of that has ended. When the last is gone, or lead has returned, Run
+// ends. Work has DrainTimeout to end. Without a tenure nothing happens.
+func (s *Shards) Leave() {
+	s.change(func() {
+		if s.r != nil {
+			s.r.leave()
+		}
+	})
+}
+
 func (s term) cancelWorksLocked() {
 	for _, w := range s.works {
 		w.cancel(fmt.Errorf("%w any more: this replica leaves", ErrNotOwned))

@@ -42,6 +42,8 @@ type member struct {
 	Seat    string `json:"seat"`    // what its share is chosen by: the same again after a restart
 	Seconds int    `json:"seconds"` // its LeaseDuration
 	By      string `json:"by"`      // the fingerprint of its Options.By
+	// Leaving says that it gets no slices any more: it gives away those that it has, one by one, as their work ends.
+	Leaving bool `json:"leaving,omitempty"`
 }
 
 func freshTable(life string, n int) *table {
@@ -96,15 +98,15 @@ func (t *table) join(m member) {
 
 // agree takes over the fingerprint of the first member if nobody has the table's: then no slice has an owner.
 func (t *table) agree() {
-	if len(t.Members) > 0 && len(t.working()) == 0 {
+	if len(t.Members) > 0 && !slices.ContainsFunc(t.Members, func(m member) bool { return m.By == t.By }) {
 		t.By = t.Members[0].By
 	}
 }
 
-// working returns the members that may own slices.
+// working returns the members that may come to own slices.
 func (t *table) working() (all []member) {
 	for _, m := range t.Members {
-		if m.By == t.By {
+		if m.By == t.By && !m.Leaving {
 			all = append(all, m)
 		}
 	}
@@ -153,10 +155,19 @@ func (t *table) claim(slices []int, by int) {
 	}
 }
 
-// handOver gives the slices, whose work has ended, to those who have asked for them.
+// handOver gives the slices, whose work has ended, to those who have asked for them: they are free if nobody has.
 func (t *table) handOver(slices []int) {
 	for _, slice := range slices {
 		t.give(slice, t.Next[slice])
+	}
+}
+
+// retire keeps a member from getting slices.
+func (t *table) retire(number int) {
+	for i := range t.Members {
+		if t.Members[i].Number == number {
+			t.Members[i].Leaving = true
+		}
 	}
 }
 
