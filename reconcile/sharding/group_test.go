@@ -14,6 +14,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
@@ -698,6 +699,54 @@ func TestARightThatIsMissing(t *testing.T) {
 			b.cut(false)
 			time.Sleep(20 * time.Second)
 			require.NoError(t, b.Ready(), verb)
+		})
+	}
+}
+
+// TestARunWakesNobody when it ends, unless its slice is to be given away.
+func TestARunWakesNobody(t *testing.T) {
+	inGroup(t, nil, func(g *testGroup) {
+		a := g.start("a")
+		time.Sleep(20 * time.Second)
+		changes := func() <-chan struct{} {
+			synctest.Wait()
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return a.changed
+		}
+		before := changes()
+		_, leave, err := a.Enter(quiet, keyOf(1, 64))
+		require.NoError(t, err)
+		leave()
+		require.Equal(t, before, changes())
+	})
+}
+
+// BenchmarkEnter is what each run of a key costs more than without shards.
+func BenchmarkEnter(b *testing.B) {
+	for _, n := range []int{256, 4096} {
+		b.Run(fmt.Sprint("slices=", n), func(b *testing.B) {
+			s, err := New(Options{REST: &rest.Config{Host: "http://127.0.0.1:1"}, Namespace: "default", Name: "shards",
+				Identity: "a", Slices: n})
+			require.NoError(b, err)
+			s.r = newReplica("a", "a", n, timing{time.Hour, time.Hour}, false)
+			s.r.renewed(s.now(), s.now(), version{"uid", "1"})
+			for slice := range n {
+				s.r.holds[slice] = &hold{}
+			}
+			s.change(func() {})
+			for _, w := range s.works {
+				w.open = true
+			}
+			key := types.NamespacedName{Namespace: "default", Name: "a"}
+			b.ReportAllocs()
+			for b.Loop() {
+				_, leave, err := s.Enter(quiet, key)
+				if err != nil {
+					b.Fatal(err)
+				}
+				leave()
+			}
 		})
 	}
 }

@@ -148,8 +148,9 @@ func (s *Shards) Enter(ctx context.Context, key types.NamespacedName) (working c
 		cancel(nil)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		w.running--
-		s.settleLocked()
+		if w.running--; w.running == 0 && !w.stopping.IsZero() {
+			s.settleLocked()
+		}
 	}), nil
 }
 
