@@ -218,7 +218,8 @@ func (c *check) enough() bool {
 
 // schedule returns one of all steps, with these disturbances.
 func (c *check) schedule(all ...disturbance) schedule {
-	return schedule{seed: c.scenario.Seed, steps: len(c.scenario.Steps), disturbances: all}
+	return schedule{seed: c.scenario.Seed, steps: len(c.scenario.Steps), disturbances: all,
+		ordered: c.scenario.Explore != (Exhaustive{})}
 }
 
 // within returns when a time that begins now is over, or the limit, if that is earlier.

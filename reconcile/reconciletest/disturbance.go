@@ -121,6 +121,9 @@ type schedule struct {
 	seed         uint64
 	steps        int // how many of the scenario's
 	disturbances []disturbance
+	// ordered: requests that wait at the same time keep their order, as Scenario.Explore needs it. Otherwise several
+	// disturbances let it be drawn.
+	ordered bool
 	// These are not in its text; see variance. It begins at another time, at other versions of the server, and in the
 	// end these objects are deleted.
 	later      bool
@@ -135,11 +138,15 @@ func (s schedule) String() string {
 	for _, d := range s.disturbances {
 		all = append(all, d.String())
 	}
-	return fmt.Sprintf("%s seed=%d steps=%d: %s", scheduleVersion, s.seed, s.steps, strings.Join(all, "; "))
+	order := ""
+	if s.ordered && len(all) > 1 {
+		order = " in order"
+	}
+	return fmt.Sprintf("%s seed=%d steps=%d%s: %s", scheduleVersion, s.seed, s.steps, order, strings.Join(all, "; "))
 }
 
 var (
-	scheduleText = regexp.MustCompile(`^v1 seed=(\d+) steps=(\d+): ?(.*)$`)
+	scheduleText = regexp.MustCompile(`^v1 seed=(\d+) steps=(\d+)( in order)?: ?(.*)$`)
 	atGateText   = regexp.MustCompile(`^(.+) #(\d+)$`)
 	atStepText   = regexp.MustCompile(`^(.+) step (\d+)$`)
 )
@@ -159,16 +166,17 @@ func parseSchedule(text string, steps int) (schedule, error) {
 	if s.steps, err = strconv.Atoi(m[2]); err != nil || s.steps < 1 || s.steps > steps {
 		return s, fmt.Errorf("%q is for %s steps, and the scenario has %d", text, m[2], steps)
 	}
-	if m[3] == "" {
+	if m[4] == "" {
 		return s, nil
 	}
-	for part := range strings.SplitSeq(m[3], "; ") {
+	for part := range strings.SplitSeq(m[4], "; ") {
 		d, err := parseDisturbance(part)
 		if err != nil {
 			return s, fmt.Errorf("%q: %w", text, err)
 		}
 		s.disturbances = append(s.disturbances, d)
 	}
+	s.ordered = m[3] != "" && len(s.disturbances) > 1
 	return s, nil
 }
 

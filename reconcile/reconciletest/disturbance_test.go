@@ -9,7 +9,7 @@ import (
 
 // TestScheduleIsReadAsItWasWritten is about every kind of disturbance.
 func TestScheduleIsReadAsItWasWritten(t *testing.T) {
-	s := schedule{seed: 17, steps: 3}
+	s := schedule{seed: 17, steps: 3, ordered: true}
 	for _, what := range slices.Concat(atWrites, atReads, atHooks) {
 		s.disturbances = append(s.disturbances, disturbance{what, "update clusters/status", 2})
 	}
@@ -31,6 +31,7 @@ func TestScheduleIsReadAsItWasWritten(t *testing.T) {
 func FuzzSchedule(f *testing.F) {
 	f.Add("v1 seed=0 steps=1: crash after create pods #2; late pods in step 1; slow")
 	f.Add("v1 seed=9 steps=2: ")
+	f.Add("v1 seed=9 steps=2 in order: slow; cold start")
 	f.Fuzz(func(t *testing.T, text string) {
 		s, err := parseSchedule(text, 3)
 		if err != nil {

@@ -140,7 +140,7 @@ func newRun(ctx context.Context, sc *Scenario, sched schedule, s *Server) *run {
 	if sched.has(slow) {
 		r.gates.latency = slowLatency
 	}
-	if sched.seed != sc.Seed { // one of the random ones: a schedule is the same run with Scenario.Explore and without
+	if len(sched.disturbances) > 1 && !sched.ordered || sched.seed != sc.Seed {
 		r.gates.choose = rand.New(rand.NewPCG(sched.seed, 1)).IntN
 	}
 	return r

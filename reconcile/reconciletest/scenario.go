@@ -56,10 +56,10 @@ type Scenario struct {
 	// Seed chooses the schedules with several disturbances, the names that the server generates, and the random numbers
 	// of this library, by moving the clock of the run by less than a second.
 	Seed uint64
-	// Budget is the real time for schedules with several disturbances. Zero: 2 s. The environment variable
-	// RECONCILETEST_BUDGET, such as 10m, replaces it. With Explore zero is no bound. It is no bound for the whole: the schedules with one disturbance
-	// come before, and all of them are run, however long that takes, unless there is a Limit. Fewer steps make fewer of
-	// them.
+	// Budget is the real time for schedules with several disturbances. Zero: 2 s, or with Explore no bound. The
+	// environment variable RECONCILETEST_BUDGET, such as 10m, replaces it. It is no bound for the whole: the schedules
+	// with one disturbance come before, and all of them are run, however long that takes, unless there is a Limit.
+	// Fewer steps make fewer of them.
 	Budget time.Duration
 	// Limit is the real time after which Check begins no schedule with a disturbance any more, for slow machines. Zero:
 	// there is no limit. The environment variable RECONCILETEST_LIMIT, such as 30s, replaces it. What is left out is
