@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // Traces runs a schedule n times, and returns what happened in each, with the times.
@@ -108,3 +110,6 @@ func Explored(t *testing.T, sc Scenario) (report string, found []*Finding) {
 	c := search(t, sc)
 	return c.report(), c.findings
 }
+
+// MaskWorld removes what is the world's from an object.
+func MaskWorld(w *World, o *unstructured.Unstructured) { w.mask(o) }

@@ -129,6 +129,45 @@ func (o *surroundings) look() {
 				o.plan(i, time.Now().Add(reactIn))
 			}
 		}
+		o.wake(e)
+	}
+}
+
+// wake lets the world look at what may have waited for a write: pods for a Secret, a ConfigMap or a claim, and pods and
+// DaemonSets for a node.
+func (o *surroundings) wake(e event) {
+	namespace := ""
+	switch e.resource {
+	case corev1.Resource("secrets"), corev1.Resource("configmaps"):
+		if e.old != nil {
+			return
+		}
+		namespace = e.object.GetNamespace()
+	case corev1.Resource(world.Claims):
+		namespace = cmp.Or(e.object, e.old).GetNamespace()
+	case corev1.Resource("nodes"):
+		o.planAll(world.DaemonSets, func(object) bool { return true }, reactIn)
+	default:
+		return
+	}
+	o.planAll(world.Pods, func(of object) bool {
+		p, ok := of.(*corev1.Pod)
+		return ok && (namespace == "" || p.Namespace == namespace) && p.Status.StartTime == nil
+	}, reactIn)
+}
+
+// planAll lets the world look at all objects of a resource that matter.
+func (o *surroundings) planAll(resource string, matters func(object) bool, in time.Duration) {
+	s := o.run.server
+	of := s.resources.of(world.Versioned(resource))
+	if of == nil || !o.World.does(resource) {
+		return
+	}
+	for _, one := range s.store.list(of.GroupResource(), s.Version()) {
+		if matters(one) {
+			o.plan(world.Item{Resource: resource, Namespace: one.GetNamespace(), Name: one.GetName()},
+				time.Now().Add(in))
+		}
 	}
 }
 
@@ -307,14 +346,7 @@ func reached(o object) string {
 // ail lets nothing work of a resource, or all again. The world looks at all that there is.
 func (o *surroundings) ail(resource string, ails bool) {
 	o.ails[resource] = ails
-	s := o.run.server
-	of := s.resources.of(world.Versioned(resource))
-	if of == nil {
-		return
-	}
-	for _, one := range s.store.list(of.GroupResource(), s.Version()) {
-		o.plan(world.Item{Resource: resource, Namespace: one.GetNamespace(), Name: one.GetName()}, time.Now())
-	}
+	o.planAll(resource, func(object) bool { return true }, 0)
 }
 
 // calm ends what is wrong with the world. What was refused is tried at once, and waited for.

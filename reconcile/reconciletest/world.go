@@ -18,13 +18,27 @@ import (
 // World is the cluster around a program, for [Scenario.World]: what its controllers and nodes do about the objects that
 // are written.
 //
-//   - Pods are bound to the first node, run and get ready, and go when they are deleted. There is a node, unless
-//     [Options.Manifests] has others.
+//   - Pods are bound to the first node that their nodeSelector selects and that is not cordoned, when their claims are
+//     bound; they run when the Secrets and ConfigMaps are there that they need, get ready when their readiness gates
+//     are true as well, and go when they are deleted. There is a node, unless [Options.Manifests] has others. Pods with
+//     a scheduler of their own wait for it.
 //   - Deployments are rolled out by ReplicaSets, within maxSurge and maxUnavailable; ReplicaSets have pods.
 //   - StatefulSets have pods and claims, in order; DaemonSets have a pod on each node that their nodeSelector selects.
-//   - Jobs run and end, without pods. Claims are bound, to no volume.
+//   - Jobs run and end, without pods, and wait while they are suspended. Claims are bound, to no volume.
 //   - The pods behind a Service are in its Endpoints and one EndpointSlice. That takes Endpoints, EndpointSlices and
-//     pods with addresses: [Options.Kinds] of package reconciletest/builtin. So do DaemonSets.
+//     pods with addresses: [Options.Kinds] of package reconciletest/builtin. So do DaemonSets, and Services of the type
+//     LoadBalancer, which get an address.
+//
+// It does not do all that a cluster does:
+//
+//   - Taints, affinity and resources hold no pod back, and neither does a key that a Secret or ConfigMap lacks. Nodes
+//     have no status. Pods never end by themselves, whatever their restartPolicy.
+//   - A Deployment has no ProgressDeadlineExceeded, and keeps its size while it is paused. Neither it nor a ReplicaSet
+//     says that a pod could not be made. A template that comes back gets its old revision, and old ReplicaSets stay.
+//   - Orphans that a selector matches are adopted when the workload is looked at for another reason.
+//   - DaemonSets replace one pod after the other, whatever maxUnavailable and maxSurge say.
+//   - Jobs ignore activeDeadlineSeconds, ttlSecondsAfterFinished, managedBy, and the indexes of their pods.
+//   - A pod takes as long to go as to get ready, whatever its terminationGracePeriodSeconds.
 //
 // A status has the fields that the server has room for. Namespaces end as on each [Server].
 //
@@ -76,15 +90,37 @@ func (w *World) mask(o *unstructured.Unstructured) {
 		return
 	}
 	if size, ok, _ := unstructured.NestedInt64(o.Object, "spec", "replicas"); ok && size == 0 &&
-		resource == world.ReplicaSets && metav1.GetControllerOf(o) != nil && w.does(world.Deployments) {
+		resource == world.ReplicaSets && ofDeployment(o) && w.does(world.Deployments) {
 		o.Object = nil // it is left of an earlier template, if the world has seen that
 		return
 	}
-	delete(o.Object, "status")
+	maskStatus(o)
 	unstructured.RemoveNestedField(o.Object, "metadata", "labels", world.TemplateGenerationLabel)
-	unstructured.RemoveNestedField(o.Object, "metadata", "annotations", world.Revision)
-	if len(o.GetAnnotations()) == 0 {
-		unstructured.RemoveNestedField(o.Object, "metadata", "annotations")
+	if w.does(world.Deployments) && o.GetAnnotations()[world.Revision] != "" {
+		unstructured.RemoveNestedField(o.Object, "metadata", "annotations", world.Revision)
+		if len(o.GetAnnotations()) == 0 {
+			unstructured.RemoveNestedField(o.Object, "metadata", "annotations")
+		}
+	}
+}
+
+// ofDeployment reports whether a Deployment has made an object, and not a kind of the program's own.
+func ofDeployment(o *unstructured.Unstructured) bool {
+	owner := metav1.GetControllerOf(o)
+	return owner != nil && owner.Kind == "Deployment" && strings.HasPrefix(owner.APIVersion, "apps/")
+}
+
+// maskStatus removes a status, but for the conditions that are not the world's, such as those of readiness gates.
+func maskStatus(o *unstructured.Unstructured) {
+	all, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+	delete(o.Object, "status")
+	all = slices.DeleteFunc(all, func(c any) bool {
+		fields, _ := c.(map[string]any)
+		kind, _ := fields["type"].(string)
+		return world.Writes(kind)
+	})
+	if len(all) > 0 {
+		o.Object["status"] = map[string]any{"conditions": all}
 	}
 }
 

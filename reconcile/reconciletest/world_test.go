@@ -468,3 +468,93 @@ func TestReplayOfTheWorldNamesWhatItDoes(t *testing.T) {
 		}
 	}
 }
+
+const podThatNeeds = `
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  containers: [{name: c, image: web, envFrom: [{secretRef: {name: login}}]}]
+  volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]
+`
+
+// TestPodsWaitForWhatTheyNeed as on a cluster, and go on when it is there.
+func TestPodsWaitForWhatTheyNeed(t *testing.T) {
+	secret := "apiVersion: v1\nkind: Secret\nmetadata: {name: login}\nstringData: {a: b}\n"
+	for name, test := range map[string]struct {
+		steps []string
+		ready string
+	}{
+		"secret, then claim": {[]string{podThatNeeds, secret, claimManifest}, "step 3"},
+		"claim, then secret": {[]string{podThatNeeds, claimManifest, secret}, "step 3"},
+		"another scheduler": {[]string{"apiVersion: v1\nkind: Pod\nmetadata: {name: web}\n" +
+			"spec: {schedulerName: own, containers: [{name: c, image: web}]}\n"}, ""},
+		"a node that is cordoned": {[]string{"apiVersion: v1\nkind: Node\nmetadata: {name: node}\n" +
+			"spec: {unschedulable: true}\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: web}\n" +
+			"spec: {containers: [{name: c, image: web}]}\n",
+			"apiVersion: v1\nkind: Node\nmetadata: {name: node}\nspec: {unschedulable: false}\n"}, "step 2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := around(reconciletest.ApplyYAML(test.steps...), nil)
+			story := strings.Join(reconciletest.Story(t, s, fmt.Sprintf("v1 seed=0 steps=%d: ", len(s.Steps))), "\n")
+			if test.ready == "" {
+				require.NotContains(t, story, "default/web ready")
+				return
+			}
+			_, after, _ := strings.Cut(story, test.ready)
+			require.Contains(t, after, "pods default/web ready", story)
+			require.Equal(t, 1, strings.Count(story, "default/web ready"), story)
+		})
+	}
+}
+
+// TestRecreateWaitsUntilTheOldPodsAreGone, and does not end before them.
+func TestRecreateWaitsUntilTheOldPodsAreGone(t *testing.T) {
+	recreate := func(image string) string {
+		return "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  replicas: 2\n" +
+			"  strategy: {type: Recreate}" + fmt.Sprintf(podsOfWeb, image)
+	}
+	s := around(reconciletest.ApplyYAML(recreate("web:1"), recreate("web:2")), func(s *reconciletest.Server) error {
+		return isReady(s, 2, "web:2")
+	})
+	s.World.Takes = func(reconciletest.Object) time.Duration { return 20 * time.Second }
+	s.Replay = "v1 seed=0 steps=2: "
+	require.Empty(t, reconciletest.Search(t, s))
+	_, second, _ := strings.Cut(strings.Join(reconciletest.Story(t, s, s.Replay), "\n"), "step 2")
+	gone, made := strings.LastIndex(second, " gone"), strings.Index(second, "pods default/web-84c49db6dd-")
+	require.Positive(t, gone)
+	require.Less(t, gone, made, second)
+}
+
+// TestASuspendedJobBeginsAnew when it goes on, and says meanwhile that it is suspended.
+func TestASuspendedJobBeginsAnew(t *testing.T) {
+	with := func(suspend bool) string {
+		return fmt.Sprintf("apiVersion: batch/v1\nkind: Job\nmetadata: {name: migrate}\nspec: {suspend: %t, template: "+
+			"{spec: {restartPolicy: Never, containers: [{name: c, image: migrate}]}}}\n", suspend)
+	}
+	s := around(reconciletest.ApplyYAML(with(true), with(false)), func(s *reconciletest.Server) error {
+		job, _ := reconciletest.Get[*batchv1.Job](s, "jobs.batch", "default", "migrate")
+		if job.Status.Succeeded != 1 || job.Status.CompletionTime.Sub(job.Status.StartTime.Time) < 40*time.Second {
+			return fmt.Errorf("the status is %+v", job.Status)
+		}
+		return nil
+	})
+	s.World.Takes = func(reconciletest.Object) time.Duration { return 40 * time.Second }
+	s.Replay = "v1 seed=0 steps=2: "
+	require.Empty(t, reconciletest.Search(t, s))
+}
+
+// TestWhatIsTheProgramsIsCompared although the world writes into the same objects.
+func TestWhatIsTheProgramsIsCompared(t *testing.T) {
+	rs := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apps/v1", "kind": "ReplicaSet",
+		"metadata": map[string]any{"name": "a", "annotations": map[string]any{"deployment.kubernetes.io/revision": "1"},
+			"ownerReferences": []any{map[string]any{"apiVersion": "example.com/v1", "kind": "Rollout", "name": "a",
+				"uid": "u", "controller": true}}},
+		"spec":   map[string]any{"replicas": int64(0)},
+		"status": map[string]any{"replicas": int64(0), "conditions": []any{map[string]any{"type": "Own"}}}}}
+	reconciletest.MaskWorld(&reconciletest.World{Except: []string{"deployments"}}, rs)
+	require.Equal(t, "1", rs.GetAnnotations()["deployment.kubernetes.io/revision"])
+	require.Equal(t, map[string]any{"conditions": []any{map[string]any{"type": "Own"}}}, rs.Object["status"])
+	reconciletest.MaskWorld(&reconciletest.World{}, rs)
+	require.NotEmpty(t, rs.Object, "it is no Deployment's")
+}

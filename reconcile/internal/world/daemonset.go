@@ -2,6 +2,7 @@ package world
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -50,6 +51,9 @@ func (w nodes) daemonSet(ctx context.Context, i Item) (again time.Duration, err 
 	if err != nil {
 		return 0, err
 	}
+	if pods, err = w.leave(ctx, pods, nodes.Items); err != nil {
+		return 0, err
+	}
 	served := map[string]bool{}
 	for _, pod := range append(going, pods...) {
 		served[pod.Spec.NodeName] = true
@@ -75,6 +79,21 @@ func (w nodes) daemonSet(ctx context.Context, i Item) (again time.Duration, err 
 		s.Status.NumberReady, s.Status.NumberAvailable = t.ready, t.available
 		s.Status.NumberUnavailable = s.Status.DesiredNumberScheduled - t.available
 	})
+}
+
+// leave evicts the pods of nodes that are not selected any more, and returns the others.
+func (w nodes) leave(ctx context.Context, pods []*corev1.Pod, selected []corev1.Node) (stay []*corev1.Pod, err error) {
+	if w.AtOnce {
+		return pods, nil
+	}
+	for _, pod := range pods {
+		if slices.ContainsFunc(selected, func(n corev1.Node) bool { return n.Name == pod.Spec.NodeName }) {
+			stay = append(stay, pod)
+		} else if err := w.evict(ctx, pod); err != nil {
+			return nil, err
+		}
+	}
+	return stay, nil
 }
 
 // keep returns the pods that are not replaced, and how many of them are of the template. mayGo: one may be replaced

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -20,33 +21,43 @@ type rollout struct{ *World }
 
 // deployment rolls a Deployment out: its ReplicaSets get the sizes that they can have now. ReplicaSets that are not
 // wanted any more stay, with no pods.
-func (w rollout) deployment(ctx context.Context, namespace, name string) error {
+func (w rollout) deployment(ctx context.Context, namespace, name string) (again time.Duration, err error) {
 	c := w.client.AppsV1()
 	d, err := c.Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil || d.DeletionTimestamp != nil {
-		return err
+		return 0, err
 	}
 	if d.Spec.Paused {
-		return carried(ctx, w.World, d, c.Deployments(namespace).UpdateStatus,
+		return 0, carried(ctx, w.World, d, c.Deployments(namespace).UpdateStatus,
 			func(d *appsv1.Deployment) { d.Status.ObservedGeneration = d.Generation })
 	}
 	current, old, err := w.replicaSetsOf(ctx, d)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	sizes := sizesOf(d, current, old)
+	if again, err = w.makesRoom(ctx, d, old); err != nil {
+		return 0, err
+	}
+	if again > 0 {
+		sizes = append(make([]int32, len(old)), min(*current.Spec.Replicas, *d.Spec.Replicas))
+	}
 	if w.AtOnce {
 		sizes = append(make([]int32, len(old)), *d.Spec.Replicas)
 	}
 	for i, rs := range append(old, current) {
-		if err := w.resize(ctx, rs, sizes[i]); err != nil {
-			return err
+		minReady := rs.Spec.MinReadySeconds
+		if rs == current && !w.AtOnce {
+			minReady = d.Spec.MinReadySeconds
+		}
+		if err := w.resize(ctx, rs, sizes[i], minReady); err != nil {
+			return 0, err
 		}
 		if !w.AtOnce {
 			continue
 		}
 		if _, err := w.replicaSet(ctx, namespace, rs.Name); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	if number := current.Annotations[Revision]; number != "" && d.Annotations[Revision] != number {
@@ -55,10 +66,10 @@ func (w rollout) deployment(ctx context.Context, namespace, name string) error {
 		}
 		d.Annotations[Revision] = number
 		if d, err = c.Deployments(namespace).Update(ctx, d, metav1.UpdateOptions{}); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	return carried(ctx, w.World, d, c.Deployments(namespace).UpdateStatus, func(d *appsv1.Deployment) {
+	return again, carried(ctx, w.World, d, c.Deployments(namespace).UpdateStatus, func(d *appsv1.Deployment) {
 		if w.AtOnce {
 			rolledOut(d)
 			return
@@ -67,13 +78,32 @@ func (w rollout) deployment(ctx context.Context, namespace, name string) error {
 	})
 }
 
-// resize gives a ReplicaSet a size, and makes it if it is a new one.
-func (w rollout) resize(ctx context.Context, rs *appsv1.ReplicaSet, size int32) (err error) {
+// makesRoom returns how long to wait until the old pods of a Deployment that recreates may be gone; zero: they are.
+func (w rollout) makesRoom(ctx context.Context, d *appsv1.Deployment, old []*appsv1.ReplicaSet) (again time.Duration,
+	err error) {
+	if d.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType || w.AtOnce {
+		return 0, nil
+	}
+	for _, rs := range old {
+		pods, going, err := w.podsOf(ctx, rs)
+		if err != nil {
+			return 0, err
+		}
+		if len(pods)+len(going) > 0 {
+			again = time.Second
+		}
+	}
+	return again, nil
+}
+
+// resize gives a ReplicaSet a size and how long its pods have to be ready, and makes it if it is a new one.
+func (w rollout) resize(ctx context.Context, rs *appsv1.ReplicaSet, size, minReady int32) (err error) {
 	c := w.client.AppsV1().ReplicaSets(rs.Namespace)
 	isNew := rs.UID == ""
-	if !isNew && *rs.Spec.Replicas == size {
+	if !isNew && *rs.Spec.Replicas == size && rs.Spec.MinReadySeconds == minReady {
 		return nil
 	}
+	rs.Spec.MinReadySeconds = minReady
 	if rs.Spec.Replicas = &size; isNew {
 		_, err = c.Create(ctx, rs, metav1.CreateOptions{})
 	} else {

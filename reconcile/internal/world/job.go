@@ -14,8 +14,17 @@ import (
 func (w *World) job(ctx context.Context, namespace, name string) (again time.Duration, err error) {
 	c := w.client.BatchV1().Jobs(namespace)
 	job, err := c.Get(ctx, name, metav1.GetOptions{})
-	if err != nil || job.DeletionTimestamp != nil || job.Spec.Suspend != nil && *job.Spec.Suspend || hasEnded(job) {
+	if err != nil || job.DeletionTimestamp != nil || hasEnded(job) {
 		return 0, err
+	}
+	switch {
+	case job.Spec.Suspend != nil && *job.Spec.Suspend && w.AtOnce:
+		return 0, nil
+	case job.Spec.Suspend != nil && *job.Spec.Suspend:
+		delete(w.begun, job.UID) // it begins anew when it goes on
+		return 0, carried(ctx, w, job, c.UpdateStatus, suspended)
+	case job.Spec.Parallelism != nil && *job.Spec.Parallelism == 0 && !w.AtOnce:
+		return 0, carried(ctx, w, job, c.UpdateStatus, func(j *batchv1.Job) { j.Status.Active = 0 })
 	}
 	again = w.left(w.begun, job)
 	finish := running
@@ -40,8 +49,30 @@ func hasEnded(j *batchv1.Job) bool {
 	return false
 }
 
+// suspended is the status of a Job without pods, until it goes on.
+func suspended(j *batchv1.Job) {
+	j.Status.Active, j.Status.StartTime = 0, nil
+	setSuspended(j, corev1.ConditionTrue, "JobSuspended")
+}
+
+func setSuspended(j *batchv1.Job, status corev1.ConditionStatus, reason string) {
+	for i := range j.Status.Conditions {
+		if c := &j.Status.Conditions[i]; c.Type == batchv1.JobSuspended {
+			if c.Status != status {
+				c.Status, c.Reason, c.LastTransitionTime = status, reason, now()
+			}
+			return
+		}
+	}
+	if status == corev1.ConditionTrue {
+		j.Status.Conditions = append(j.Status.Conditions, batchv1.JobCondition{Type: batchv1.JobSuspended,
+			Status: status, LastProbeTime: now(), LastTransitionTime: now(), Reason: reason})
+	}
+}
+
 // running is the status of a Job whose pods run.
 func running(j *batchv1.Job) {
+	setSuspended(j, corev1.ConditionFalse, "JobResumed")
 	if j.Status.StartTime == nil {
 		j.Status.StartTime = new(now())
 	}

@@ -48,20 +48,16 @@ func (w *World) start(ctx context.Context, pod *corev1.Pod) (again time.Duration
 		return 0, nil
 	}
 	if pod.Spec.NodeName == "" {
-		nodes, err := w.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{Limit: 1})
-		if err != nil && !apierrors.IsForbidden(err) {
+		waits, err := scheduler{w}.schedule(ctx, pod)
+		if err != nil || waits {
 			return 0, err
 		}
-		if err == nil && len(nodes.Items) > 0 {
-			err := c.Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod.Name},
-				Target: corev1.ObjectReference{Kind: "Node", Name: nodes.Items[0].Name}}, metav1.CreateOptions{})
-			if err != nil {
-				return 0, err
-			}
-			if pod, err = c.Get(ctx, pod.Name, metav1.GetOptions{}); err != nil {
-				return 0, err
-			}
+		if pod, err = c.Get(ctx, pod.Name, metav1.GetOptions{}); err != nil {
+			return 0, err
 		}
+	}
+	if waits, err := (scheduler{w}).lacks(ctx, pod); err != nil || waits {
+		return 0, err
 	}
 	if again = w.left(w.begun, pod); again > 0 {
 		return again, nil
@@ -112,7 +108,9 @@ func runs(p *corev1.Pod, ip string) {
 	p.Status.Phase, p.Status.StartTime = corev1.PodRunning, &at
 	p.Status.PodIP, p.Status.PodIPs, p.Status.HostIP = ip, []corev1.PodIP{{IP: ip}}, ip
 	p.Status.HostIPs = []corev1.HostIP{{IP: ip}}
-	p.Status.Conditions = nil
+	p.Status.Conditions = slices.DeleteFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return Writes(string(c.Type))
+	})
 	for _, kind := range []corev1.PodConditionType{corev1.PodScheduled, corev1.PodInitialized, corev1.ContainersReady,
 		corev1.PodReady} {
 		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: kind, Status: corev1.ConditionTrue,
@@ -141,12 +139,20 @@ func turnReady(p *corev1.Pod, ready bool) {
 	if p.Status.Phase != corev1.PodRunning {
 		return
 	}
-	status, reason := corev1.ConditionTrue, ""
-	if !ready {
-		status, reason = corev1.ConditionFalse, "ContainersNotReady"
-	}
+	gated := slices.ContainsFunc(p.Spec.ReadinessGates, func(g corev1.PodReadinessGate) bool {
+		return !slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == g.ConditionType && c.Status == corev1.ConditionTrue
+		})
+	})
 	for i := range p.Status.Conditions {
 		c := &p.Status.Conditions[i]
+		status, reason := corev1.ConditionTrue, ""
+		switch {
+		case !ready:
+			status, reason = corev1.ConditionFalse, "ContainersNotReady"
+		case gated && c.Type == corev1.PodReady:
+			status, reason = corev1.ConditionFalse, "ReadinessGatesNotReady"
+		}
 		if (c.Type == corev1.ContainersReady || c.Type == corev1.PodReady) && c.Status != status {
 			c.Status, c.Reason, c.LastTransitionTime = status, reason, now()
 		}
@@ -219,6 +225,12 @@ func (w *World) podsOf(ctx context.Context, owner Object) (all, going []*corev1.
 	for i := range list.Items {
 		pod := &list.Items[i]
 		if isOver(pod) {
+			if _, ok := owner.(*appsv1.StatefulSet); !ok || w.AtOnce || !metav1.IsControlledBy(pod, owner) {
+				continue
+			}
+			if err := w.remove(ctx, pod); err != nil { // its name is needed
+				return nil, nil, err
+			}
 			continue
 		}
 		if takesOver(owner, pod) {

@@ -140,8 +140,10 @@ func (w *World) Affected(was, is Object) (items []Item) {
 	if resource == Pods && is != nil || resource != "" && !going {
 		items = append(items, Item{resource, namespace, o.GetName(), revised(was, is)})
 	}
-	owner := metav1.GetControllerOf(o)
-	if owner != nil && (resource == Pods && (going || !w.AtOnce) || resource == ReplicaSets && !w.AtOnce) {
+	for _, owner := range ownersOf(was, is, w.AtOnce) {
+		if !(resource == Pods && (going || !w.AtOnce) || resource == ReplicaSets && !w.AtOnce) {
+			continue
+		}
 		if of := resourceOfOwner[owner.Kind]; of != "" {
 			items = append(items, Item{Resource: of, Namespace: namespace, Name: owner.Name})
 		}
@@ -153,15 +155,41 @@ func (w *World) Affected(was, is Object) (items []Item) {
 	return items
 }
 
+// ownersOf returns the controllers of an object: the one that it has, and before it the one that it had, which needs
+// another one if it was released.
+func ownersOf(was, is Object, atOnce bool) (all []*metav1.OwnerReference) {
+	for _, o := range []Object{was, is} {
+		if o == nil || o == was && is != nil && atOnce {
+			continue
+		}
+		if owner := metav1.GetControllerOf(o); owner != nil && (len(all) == 0 || all[0].UID != owner.UID) {
+			all = append(all, owner)
+		}
+	}
+	return all
+}
+
 var resourceOfOwner = map[string]string{"ReplicaSet": ReplicaSets, "Deployment": Deployments,
 	"StatefulSet": StatefulSets, "DaemonSet": DaemonSets}
+
+// Writes reports whether a world writes the condition of a type into a status.
+func Writes(condition string) bool {
+	switch condition {
+	case string(corev1.PodScheduled), string(corev1.PodInitialized), string(corev1.ContainersReady),
+		string(corev1.PodReady), string(appsv1.DeploymentAvailable), string(appsv1.DeploymentProgressing),
+		string(batchv1.JobSuspended), string(batchv1.JobComplete), string(batchv1.JobFailed),
+		string(batchv1.JobSuccessCriteriaMet), string(batchv1.JobFailureTarget):
+		return true
+	}
+	return false
+}
 
 // React does about an item what is to be done now. It returns how long to wait until the item has to be looked at
 // again, even if nothing changes; zero: it has not.
 func (w *World) React(ctx context.Context, i Item) (again time.Duration, err error) {
 	switch i.Resource {
 	case Deployments:
-		err = rollout{w}.deployment(ctx, i.Namespace, i.Name)
+		again, err = rollout{w}.deployment(ctx, i.Namespace, i.Name)
 	case ReplicaSets:
 		again, err = w.replicaSet(ctx, i.Namespace, i.Name)
 	case StatefulSets:
