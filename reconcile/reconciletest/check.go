@@ -112,12 +112,12 @@ func Check(t *testing.T, sc Scenario) {
 		t.Errorf("reconciletest.Check: finding %d of %d, %s%s", i+1, len(all), alike[0], others(alike[1:]))
 	}
 	if c.explored.begun && len(c.explored.there) == 0 {
-		t.Errorf("reconciletest.Check: Scenario.Explore is %s, and there is no place for such a disturbance: nothing is "+
-			"known of the program", sc.Explore)
+		t.Errorf("reconciletest.Check: Scenario.Explore is %s, and there is no place for such a disturbance: nothing "+
+			"is known of the program", sc.Explore)
 	}
 	if c.untried {
-		t.Errorf("reconciletest.Check: Scenario.Limit is %s, or go test's -timeout is near, in which not one disturbance was tried: nothing is known "+
-			"of the program", c.mayTake)
+		t.Errorf("reconciletest.Check: Scenario.Limit is %s, or go test's -timeout is near, in which not one "+
+			"disturbance was tried: nothing is known of the program", c.mayTake)
 	}
 }
 

@@ -184,7 +184,8 @@
 //
 //	Explore: reconciletest.Exhaustive{Crashes: 1, Stale: 1},
 //
-//	Exhaustive{Crashes: 1, Stale: 1} is done: of the schedules were run 25 of 25 with 1, 155 of 155 with 2 disturbances
+//	Exhaustive{Crashes: 1, Stale: 1} is done: of the schedules were run 25 of 25 with 1, 155 of 155 with 2 disturbances;
+//	in 25 and 155 of them all happened
 //
 // The requests of the program wait at gates, and the driver lets one after the other through, so that a schedule says
 // everything about a run:

@@ -99,8 +99,8 @@ func (e explored) left() (n int) {
 type explorer struct{ *check }
 
 // exhaust runs all schedules that Scenario.Explore asks for: first those with one disturbance, then those with one more
-// at what the runs before have shown. It ends early when there are enough findings, at the limit, and when the schedules
-// with several disturbances have taken the budget; zero: that is none.
+// at what the runs before have shown. It ends early when there are enough findings, at the limit, and when the
+// schedules with several disturbances have taken the budget; zero: that is none.
 func (c explorer) exhaust(budget time.Duration) {
 	runner{c.check}.bound()
 	c.beforeTimeout()

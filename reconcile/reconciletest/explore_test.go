@@ -52,8 +52,8 @@ func TestExhaustiveGoesOnFromWhatItHasCaused(t *testing.T) {
 		found := reconciletest.Search(t, s)
 		require.Len(t, found, want)
 		for _, f := range found {
-			require.Equal(t, "v1 seed=0 steps=1 in order: crash before create configmaps #1; crash before create configmaps #2",
-				f.Replay)
+			require.Equal(t, "v1 seed=0 steps=1 in order: crash before create configmaps #1; "+
+				"crash before create configmaps #2", f.Replay)
 		}
 	}
 }
@@ -125,7 +125,8 @@ func TestExhaustiveKeepsToTheBudget(t *testing.T) {
 	s := explores(reconciletest.Exhaustive{Crashes: 1, Stale: 1, Errors: 1})
 	s.Budget = time.Millisecond
 	report, _ := reconciletest.Explored(t, s)
-	require.Regexp(t, `is not done: of the schedules were run (\d+) of (\d+) with 1, \d+ of (\d+) with 2 disturbances; in \d+ and \d+ of them all happened; `+
+	require.Regexp(t, `is not done: of the schedules were run (\d+) of (\d+) with 1, \d+ of (\d+) with 2 `+
+		`disturbances; in \d+ and \d+ of them all happened; `+
 		`(\d+) are left, and those with more`, report)
 }
 

@@ -53,30 +53,31 @@ type run struct {
 	incarnations int
 	crashes      int
 	beside       []*process
-	seen         map[string]int           // requests of the program by kind
-	places       map[string]int           // of these, the ones that can be disturbed
-	lastFrom     map[string]int           // of seen: what there was before the last step
-	delays       map[string]time.Duration // of the events of resources, for whoever watches; negative: they do not come
-	made         []identity               // objects that the program has made, in order
-	touched      map[identity]bool
-	deleted      map[identity]time.Time // by the user
-	finalizers   map[string]bool        // that the program puts on objects or takes off
-	varies       *variance
-	around       *surroundings
-	ideal        *ending               // what the end has to be like; nil: nothing
-	versions     map[disturbance]int64 // of the server, where the schedule goes back to
-	outages      map[string]refusing   // of kinds of requests
-	hookOutage   refusing              // of webhooks; zero: they work
-	hooked       map[disturbance]bool  // the requests of the program that have asked webhooks
-	watched      map[string]bool
-	happened     map[disturbance]bool
-	used         usage // rights that the program has made use of
-	goroutines   int   // of the process, before the run started any
-	calmed       bool  // nothing goes wrong any more
-	void         bool  // it judges nothing: the schedule has led to what no program can undo, or the world is not done
-	hurried      bool  // the next step is due, whatever the program does
-	hurriedAt    time.Time
-	failure      *breach
+	seen         map[string]int // requests of the program by kind
+	places       map[string]int // of these, the ones that can be disturbed
+	lastFrom     map[string]int // of seen: what there was before the last step
+	// delays are how late events of resources are, for whoever watches; negative: they do not come.
+	delays     map[string]time.Duration
+	made       []identity // objects that the program has made, in order
+	touched    map[identity]bool
+	deleted    map[identity]time.Time // by the user
+	finalizers map[string]bool        // that the program puts on objects or takes off
+	varies     *variance
+	around     *surroundings
+	ideal      *ending               // what the end has to be like; nil: nothing
+	versions   map[disturbance]int64 // of the server, where the schedule goes back to
+	outages    map[string]refusing   // of kinds of requests
+	hookOutage refusing              // of webhooks; zero: they work
+	hooked     map[disturbance]bool  // the requests of the program that have asked webhooks
+	watched    map[string]bool
+	happened   map[disturbance]bool
+	used       usage // rights that the program has made use of
+	goroutines int   // of the process, before the run started any
+	calmed     bool  // nothing goes wrong any more
+	void       bool  // it judges nothing: the schedule has led to what no program can undo, or the world is not done
+	hurried    bool  // the next step is due, whatever the program does
+	hurriedAt  time.Time
+	failure    *breach
 
 	journal
 	manners
@@ -125,7 +126,8 @@ func (r *run) breaks(b *breach) {
 func newRun(ctx context.Context, sc *Scenario, sched schedule, s *Server) *run {
 	r := &run{scenario: sc, schedule: sched, server: s, gates: newGates(s, usualLatency), ctx: ctx,
 		journal: journal{begin: time.Now()},
-		seen:    make(map[string]int), delays: make(map[string]time.Duration), touched: make(map[identity]bool), watched: make(map[string]bool),
+		seen:    make(map[string]int), delays: make(map[string]time.Duration), touched: make(map[identity]bool),
+		watched: make(map[string]bool),
 		deleted: make(map[identity]time.Time), finalizers: make(map[string]bool), varies: newVariance(),
 		versions: make(map[disturbance]int64), outages: make(map[string]refusing), hooked: make(map[disturbance]bool),
 		happened: make(map[disturbance]bool), used: make(usage), manners: newManners(),
@@ -278,8 +280,8 @@ func (r *run) settle() {
 // unfinished is about a world that is at work for longer than a run waits. Then nothing can be said of the program.
 func (r *run) unfinished(took time.Duration) {
 	i, at := r.around.next()
-	text := fmt.Sprintf("the world is not done after %s: %s %s/%s is due in %s; World.Takes and minReadySeconds may be "+
-		"up to %s", took, i.Resource, i.Namespace, i.Name, time.Until(at), worldTime)
+	text := fmt.Sprintf("the world is not done after %s: %s %s/%s is due in %s; World.Takes and minReadySeconds may "+
+		"be up to %s", took, i.Resource, i.Namespace, i.Name, time.Until(at), worldTime)
 	if r.note(hurt, "%s", text); len(r.schedule.disturbances) == 0 {
 		r.fail(ruleSteps, text)
 	}

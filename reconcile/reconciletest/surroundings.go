@@ -227,8 +227,8 @@ func (o *surroundings) rests(last time.Time) time.Time {
 	return last
 }
 
-// turn lets the world do what is due, if anything is, and reports whether it has. Otherwise earliest is when it will be,
-// or wake. What the program has asked for no later than that comes before.
+// turn lets the world do what is due, if anything is, and reports whether it has. Otherwise earliest is when it will
+// be, or wake. What the program has asked for no later than that comes before.
 func (o *surroundings) turn(wake time.Time) (did bool, earliest time.Time) {
 	if o == nil {
 		return false, wake

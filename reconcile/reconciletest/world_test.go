@@ -558,3 +558,24 @@ func TestWhatIsTheProgramsIsCompared(t *testing.T) {
 	reconciletest.MaskWorld(&reconciletest.World{}, rs)
 	require.NotEmpty(t, rs.Object, "it is no Deployment's")
 }
+
+// TestMinReadySecondsMayBeTakenBack, and reaches the pods that there are.
+func TestMinReadySecondsMayBeTakenBack(t *testing.T) {
+	with := func(seconds int) string {
+		return fmt.Sprintf("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  replicas: 1\n"+
+			"  minReadySeconds: %d"+podsOfWeb, seconds, "web")
+	}
+	s := around(reconciletest.ApplyYAML(with(3000), with(0)), nil)
+	available := false
+	s.Settled = func(s *reconciletest.Server) error {
+		for _, rs := range reconciletest.List[*appsv1.ReplicaSet](s, "replicasets.apps", "default") {
+			available = rs.Spec.MinReadySeconds == 0 && rs.Status.AvailableReplicas == 1
+		}
+		if !available {
+			return errors.New("the pod is not available")
+		}
+		return nil
+	}
+	s.Replay = "v1 seed=0 steps=2: "
+	require.Empty(t, reconciletest.Search(t, s))
+}

@@ -32,6 +32,11 @@ kind: Service
 metadata: {name: db}
 spec: {selector: {app: db}, ports: [{port: 80, targetPort: sql}]}
 ---
+apiVersion: v1
+kind: Service
+metadata: {name: front}
+spec: {type: LoadBalancer, selector: {app: db}, ports: [{port: 80, targetPort: sql}]}
+---
 apiVersion: apps/v1
 kind: StatefulSet
 metadata: {name: db}
@@ -81,6 +86,10 @@ func TestTheWorldHasAllKinds(t *testing.T) {
 				if c.Status.Phase != corev1.ClaimBound {
 					return fmt.Errorf("the claim %s is %s", c.Name, c.Status.Phase)
 				}
+			}
+			front, _ := reconciletest.Get[*corev1.Service](s, "services", "default", "front")
+			if len(front.Status.LoadBalancer.Ingress) != 1 {
+				return fmt.Errorf("the status of the Service is %+v", front.Status)
 			}
 			return behindService(s)
 		},
@@ -140,6 +149,43 @@ func TestAddressesOfPodsAreNotCompared(t *testing.T) {
 		World:  &reconciletest.World{},
 		Steps:  reconciletest.ApplyYAML(fmt.Sprintf(cluster, "c:1")),
 		Replay: "v1 seed=0 steps=1: namesake after step 1",
+	})
+	if len(found) > 0 {
+		t.Error(found)
+	}
+}
+
+// TestDaemonSetsFollowTheNodes as their labels change.
+func TestDaemonSetsFollowTheNodes(t *testing.T) {
+	node := func(name, disk string) string {
+		return fmt.Sprintf("apiVersion: v1\nkind: Node\nmetadata: {name: %s, labels: {disk: %s}}\n---\n", name, disk)
+	}
+	agent := `
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: agent}
+spec:
+  selector: {matchLabels: {app: agent}}
+  template:
+    metadata: {labels: {app: agent}}
+    spec: {nodeSelector: {disk: ssd}, containers: [{name: c, image: c}]}
+`
+	found := reconciletest.Search(t, reconciletest.Scenario{
+		Run: func(ctx context.Context, _ *rest.Config) error {
+			<-ctx.Done()
+			return nil
+		},
+		Server: reconciletest.Options{Kinds: Kinds()},
+		World:  &reconciletest.World{},
+		Steps:  reconciletest.ApplyYAML(node("a", "ssd")+node("b", "hdd")+agent, node("a", "hdd")+node("b", "ssd")),
+		Replay: "v1 seed=0 steps=2: ",
+		Settled: func(s *reconciletest.Server) error {
+			pods := reconciletest.List[*corev1.Pod](s, "pods", "default")
+			if len(pods) != 1 || pods[0].Spec.NodeName != "b" {
+				return fmt.Errorf("the pods are %v", pods)
+			}
+			return nil
+		},
 	})
 	if len(found) > 0 {
 		t.Error(found)
