@@ -258,7 +258,7 @@ func (r *run) settle() {
 				r.breaks(&breach{rule: ruleRests, where: slices.Sorted(maps.Keys(kinds)), detail: []string{
 					fmt.Sprintf("after %s it still writes: %s", took, most(kinds))}})
 			case r.around.rests(begin).After(time.Now()):
-				r.unfinished(took)
+				r.around.unfinished(took)
 			}
 			return
 		}
@@ -275,17 +275,6 @@ func (r *run) settle() {
 			return
 		}
 	}
-}
-
-// unfinished is about a world that is at work for longer than a run waits. Then nothing can be said of the program.
-func (r *run) unfinished(took time.Duration) {
-	i, at := r.around.next()
-	text := fmt.Sprintf("the world is not done after %s: %s %s/%s is due in %s; World.Takes and minReadySeconds may "+
-		"be up to %s", took, i.Resource, i.Namespace, i.Name, time.Until(at), worldTime)
-	if r.note(hurt, "%s", text); len(r.schedule.disturbances) == 0 {
-		r.fail(ruleSteps, text)
-	}
-	r.void = true
 }
 
 // loops reports whether there were more writes or requests since begin than a program may make in some times of the

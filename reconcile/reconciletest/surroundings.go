@@ -227,6 +227,18 @@ func (o *surroundings) rests(last time.Time) time.Time {
 	return last
 }
 
+// unfinished is about a world that is at work for longer than a run waits. Then nothing can be said of the program.
+func (o *surroundings) unfinished(took time.Duration) {
+	r := o.run
+	i, at := o.next()
+	text := fmt.Sprintf("the world is not done after %s: %s %s/%s is due in %s; World.Takes and minReadySeconds may "+
+		"be up to %s", took, i.Resource, i.Namespace, i.Name, time.Until(at), worldTime)
+	if r.note(hurt, "%s", text); len(r.schedule.disturbances) == 0 {
+		r.fail(ruleSteps, text)
+	}
+	r.void = true
+}
+
 // turn lets the world do what is due, if anything is, and reports whether it has. Otherwise earliest is when it will
 // be, or wake. What the program has asked for no later than that comes before.
 func (o *surroundings) turn(wake time.Time) (did bool, earliest time.Time) {

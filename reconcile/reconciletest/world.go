@@ -47,8 +47,8 @@ import (
 // or fail for a while, by the schedule: see the disturbances of [Check] in the doc of the package. What the server
 // refuses it tries again, and the timeline says so; what the server has no model of fails the run.
 type World struct {
-	// Takes is how long a pod takes to get ready, and to go, a Job to end, and a claim to be bound: less than two hours,
-	// since Check waits so long after a step for the world to be done, and says if that was not enough. Nil: a second.
+	// Takes is how long a pod takes to get ready, and to go, a Job to end, and a claim to be bound. Check waits for two
+	// hours after a step until the world is done, and says if that was not enough. Nil: a second.
 	Takes func(o Object) time.Duration
 	// Fails reports of a pod, a Job or a claim that it never works: the pod runs and does not get ready, the Job fails,
 	// the claim stays pending. Nil: all work.

@@ -330,8 +330,8 @@ func TestTheSameSeedIsTheSameWorld(t *testing.T) {
 	}
 }
 
-// mirrors is a program that writes into a ConfigMap how many pods are ready in its cache: when it has heard of a change,
-// and again a time after that.
+// mirrors is a program that writes into a ConfigMap how many pods are ready in its cache: when it has heard of a
+// change, and again a time after that.
 func mirrors(again time.Duration) func(context.Context, *rest.Config) error {
 	return func(ctx context.Context, cfg *rest.Config) error {
 		c := kubernetes.NewForConfigOrDie(cfg).CoreV1()
@@ -537,6 +537,9 @@ func TestASuspendedJobBeginsAnew(t *testing.T) {
 		if job.Status.Succeeded != 1 || job.Status.CompletionTime.Sub(job.Status.StartTime.Time) < 40*time.Second {
 			return fmt.Errorf("the status is %+v", job.Status)
 		}
+		if c := job.Status.Conditions[0]; c.Type != batchv1.JobSuspended || c.Status != corev1.ConditionFalse {
+			return fmt.Errorf("the first condition is %+v", c)
+		}
 		return nil
 	})
 	s.World.Takes = func(reconciletest.Object) time.Duration { return 40 * time.Second }
@@ -565,7 +568,7 @@ func TestMinReadySecondsMayBeTakenBack(t *testing.T) {
 		return fmt.Sprintf("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  replicas: 1\n"+
 			"  minReadySeconds: %d"+podsOfWeb, seconds, "web")
 	}
-	s := around(reconciletest.ApplyYAML(with(3000), with(0)), nil)
+	s := around(reconciletest.ApplyYAML(with(300), with(0)), nil)
 	available := false
 	s.Settled = func(s *reconciletest.Server) error {
 		for _, rs := range reconciletest.List[*appsv1.ReplicaSet](s, "replicasets.apps", "default") {

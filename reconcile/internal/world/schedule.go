@@ -12,8 +12,8 @@ import (
 // scheduler is the part of a world that finds a node for a pod, and what the node needs to start it.
 type scheduler struct{ *World }
 
-// schedule binds a pod to the first node that takes it, or reports that the pod waits: for a claim, for a node, or for a
-// scheduler of its own. If all is done at once a pod waits for nothing.
+// schedule binds a pod to the first node that takes it, or reports that the pod waits: for a claim, for a node, or for
+// a scheduler of its own. If all is done at once a pod waits for nothing.
 func (w scheduler) schedule(ctx context.Context, pod *corev1.Pod) (waits bool, err error) {
 	own := pod.Spec.SchedulerName != "" && pod.Spec.SchedulerName != corev1.DefaultSchedulerName
 	if own && !w.AtOnce {
