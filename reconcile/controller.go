@@ -201,7 +201,8 @@ func (c *Controller) Name() string { return c.name }
 
 // Enqueue adds a key from outside: for triggers that are neither objects of an informer nor values of a channel. A
 // controller that has no other trigger still needs a source: name the informers that its Reconcile reads by
-// [DependsOn].
+// [DependsOn]. With the Shards of package sharding name it in all processes: the others than its leader drop it, or
+// keep it for the case that its slice comes.
 func (c *Controller) Enqueue(key Key) { c.enqueueFor(key, "Enqueue") }
 
 // enqueueFor adds a key that a source without objects has named.
@@ -215,7 +216,9 @@ func (c *Controller) enqueueFor(key Key, source string) {
 // the key waits, holds no worker, and runs once when it is resumed. Its delays end as if it were not paused.
 //
 // A pause is of this process and this controller: it is not in the cluster. It ends with the process, and the next
-// leader does not know of it. The key need not exist.
+// leader does not know of it. With the Shards of package sharding the next leader of a key may come at any time, as
+// when a process joins: it reconciles the key. A pause by a process that does not lead the key does nothing until it
+// does. The key need not exist.
 func (c *Controller) Pause(key Key) bool {
 	return c.keys.Hold(key, status.Wait{For: status.WaitPaused, From: time.Now()})
 }

@@ -43,14 +43,16 @@ type ManagerOptions struct {
 	// Beside are functions that run whether this process leads or not. They are called once, when the caches are
 	// complete, but for namespaces that the server refuses: see [Manager.Run]. Their ctx ends when the workers have
 	// ended and the Lease is released; the caches are still alive then. They have StopGrace to return. Else the same
-	// holds for them as for WhileLeading.
+	// holds for them as for WhileLeading. With the Shards of package sharding all processes may write at once: the
+	// fence lets what is written here pass wherever any slice is led.
 	Beside map[string]func(ctx context.Context) error
 	// Throughout are functions that run from the beginning of Run, before the first list, until the informers end: what
 	// the first list may need, such as the conversion webhooks of package webhook. Their ctx ends when the workers,
 	// Beside and the Lease have ended; then they have twice StopGrace to return. Else the same holds for them as for
 	// Beside.
 	Throughout map[string]func(ctx context.Context) error
-	// Informers are run beside those that the controllers have as sources: caches that are only read.
+	// Informers are run beside those that the controllers have as sources: caches that are only read. What Reconcile
+	// reads and others write belongs into [DependsOn] instead: no new leader waits for these to be up to date.
 	Informers []Informer
 	// Elector decides when this process leads. Nil: always. With the Shards of package sharding in its place all
 	// processes are at work, each on its own share of the keys.

@@ -140,8 +140,9 @@ func DependsOn[T any](c *Controller, inf *informer.SharedIndexInformer[T]) {
 // WatchesChan names, for each value from a channel, the keys that keys returns for it: for triggers that are not
 // objects, such as a webhook or a timer. name stands for the channel in logs and causes, and must not be empty. The
 // Manager reads the channel while it runs, whether it leads or not, until the channel is closed. After that a sender
-// must not wait for it. A value on which keys panics is logged and dropped: it is no object that could be looked at
-// again.
+// must not wait for it. With the Shards of package sharding each value has to come to all processes, as to Enqueue:
+// only the one that leads a key runs it. A value on which keys panics is logged and dropped: it is no object that could
+// be looked at again.
 //
 //	names := func(name string) []reconcile.Key { return []reconcile.Key{{Name: name}} }
 //	reconcile.WatchesChan(c, "webhook", events, names)

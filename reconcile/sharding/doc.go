@@ -17,15 +17,23 @@
 //   - An owner that gives a slice away says with it how far caches have to be to show what it has written. The next
 //     owner waits for that. If it does not know that, as after the crash of an owner, all caches of the controllers
 //     list anew: the owner may have just written something. After 20 s the keys run even so, and the log says so, as
-//     an error. Then all keys of the slice are queued that the objects in the caches name, in the priority of a first
-//     list.
+//     an error. Slices that come meanwhile wait for that, and then for themselves. Then all keys of the slice are
+//     queued that the objects in the caches name, in the priority of a first list.
 //   - Controller.Why and the pages of package inspect say who leads a key.
 //
-// Three things are different from a single leader. ManagerOptions.WhileLeading is refused, since no process leads all
-// slices. A delay that a run has asked for (RequeueAfter), or that its failures have, ends with a move of its slice:
-// the key runs at once. And a key that Enqueue or WatchesChan names has to be named in each replica: it runs in the one
-// that leads it. The others keep it for an hour, in case its slice comes, and the same for the key of an object that
-// was deleted.
+// What is different from a single leader:
+//
+//   - Keys of one controller run in several processes at once. A Reconciler that keeps a state across keys in memory,
+//     such as which ports are taken, has a part of it only.
+//   - ManagerOptions.WhileLeading is refused, since no process leads all slices. What Beside and Throughout have runs
+//     in all replicas, and now also writes in all of them: a fence of slices lets a write pass that is no run's, and
+//     that of an elector lets only the leader's pass.
+//   - A delay ends with a move of its slice, and the key runs at once: a RequeueAfter, that of failures, and a
+//     Retry-After of the server, too. So does a pause: see Controller.Pause.
+//   - A key that Enqueue or WatchesChan names has to be named in each replica: it runs in the one that leads it. So a
+//     request to a webhook, which comes to one replica, is not enough. The others keep a key for an hour, or longer, in
+//     case its slice comes, if no cache has its object; and the same for one that was deleted. A RequeueAfter of such a
+//     key does not outlive a move that comes later.
 //
 // Each replica caches everything: memory does not fall with its share. The package's example is a whole program.
 //
@@ -64,8 +72,8 @@
 //	             prepared for them, and has been a member for LeaseDuration
 //	hand over    their owner ends its work on them, and makes the one that has asked their owner, in one write, with a
 //	             word of what it has written
-//	leave        one that ends gives all of its slices away, in one write, with such a word; while work goes on in some
-//	             it gives the others away before, and the table says that it gets none
+//	leave        one that ends gives all of its slices away, in one write, with such a word; while work goes on in
+//	             some it gives the others away before, and the table says that it gets none
 //	remove       one whose Lease has stood unchanged for LeaseDuration is removed: its Lease first, on the condition
 //	             that it has still not changed, and then its name from the table. Its slices go to the others, in one
 //	             write, by whoever is first
@@ -140,6 +148,9 @@
 //     worst moment; no security boundary. Keep the Leases in a namespace of their own: whoever may update them can have
 //     two replicas work on one slice. An edit of the table that mends the sum is such a way, and so is an old backup of
 //     etcd.
+//   - A slice is given away when the calls in it have returned. A write of theirs that was sent, and not answered, by a
+//     goroutine that they have left or by a call that has timed out, may be applied later: the next owner's list does
+//     not show it. With one leader, and while a slice stays, such a write holds its key back.
 //   - All replicas need the same Options.By. One that has another gets no slices, and is not ready. It has a Lease all
 //     the same, so a table that is made anew opens when it has joined, as when any replica has.
 //   - All replicas need the same durations, as an edit may hide from others what a replica had.

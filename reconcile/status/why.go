@@ -104,8 +104,9 @@ func (e *explanation) elsewhere() string {
 	case s.Leader == "":
 		return fmt.Sprintf("%s is led by nobody, as far as this process has seen: it is in slice %d.", e.name, s.Slice)
 	case s.Leader == e.manager.Leadership.Identity:
-		return fmt.Sprintf("%s is not reconciled yet: this process leads its slice, %d, since %s, and waits for its "+
-			"caches to show what was written before, for %s at most.", e.name, s.Slice, since, "20 s")
+		return fmt.Sprintf("%s is not reconciled at present: this process leads its slice, %d, since %s. Either the "+
+			"slice has just come, and waits for the caches to show what was written before, or it is about to go to "+
+			"another process, and waits for its last runs to end.", e.name, s.Slice, since)
 	}
 	return fmt.Sprintf("%s is led by replica %s since %s: it is in slice %d, and is reconciled there.", e.name,
 		s.Leader, since, s.Slice)
