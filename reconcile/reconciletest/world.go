@@ -26,8 +26,7 @@ import (
 //   - StatefulSets have pods and claims, in order; DaemonSets have a pod on each node that their nodeSelector selects.
 //   - Jobs run and end, without pods, and wait while they are suspended. Claims are bound, to no volume.
 //   - The pods behind a Service are in its Endpoints and one EndpointSlice. That takes Endpoints, EndpointSlices and
-//     pods with addresses: [Options.Kinds] of package reconciletest/builtin. So do DaemonSets, and Services of the type
-//     LoadBalancer, which get an address.
+//     pods with addresses: [Options.Kinds] of package reconciletest/builtin. So do DaemonSets.
 //
 // It does not do all that a cluster does:
 //
@@ -38,6 +37,7 @@ import (
 //   - Orphans that a selector matches are adopted when the workload is looked at for another reason.
 //   - DaemonSets replace one pod after the other, whatever maxUnavailable and maxSurge say.
 //   - Jobs ignore activeDeadlineSeconds, ttlSecondsAfterFinished, managedBy, and the indexes of their pods.
+//   - Services of the type LoadBalancer get no address: no server in memory takes them.
 //   - A pod takes as long to go as to get ready, whatever its terminationGracePeriodSeconds.
 //
 // A status has the fields that the server has room for. Namespaces end as on each [Server].

@@ -2,8 +2,6 @@ package world
 
 import (
 	"context"
-	"fmt"
-	"hash/fnv"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,13 +40,7 @@ func (w services) endpoints(ctx context.Context, namespace string) error {
 	}
 	for i := range all.Items {
 		s := &all.Items[i]
-		if s.DeletionTimestamp != nil {
-			continue
-		}
-		if err := w.balance(ctx, s); err != nil {
-			return err
-		}
-		if len(s.Spec.Selector) == 0 {
+		if s.DeletionTimestamp != nil || len(s.Spec.Selector) == 0 {
 			continue
 		}
 		behind := behind(s, pods.Items)
@@ -64,25 +56,6 @@ func (w services) endpoints(ctx context.Context, namespace string) error {
 		}
 	}
 	return nil
-}
-
-// balance gives a Service of the type LoadBalancer an address, which its name says, unless its class is another
-// controller's. One that is of another type now has none.
-func (w services) balance(ctx context.Context, s *corev1.Service) error {
-	wants := s.Spec.Type == corev1.ServiceTypeLoadBalancer
-	if wants && s.Spec.LoadBalancerClass != nil || wants == (len(s.Status.LoadBalancer.Ingress) > 0) {
-		return nil
-	}
-	return carried(ctx, w.World, s, w.client.CoreV1().Services(s.Namespace).UpdateStatus, func(s *corev1.Service) {
-		s.Status.LoadBalancer = corev1.LoadBalancerStatus{}
-		if wants {
-			sum := fnv.New32a()
-			fmt.Fprint(sum, s.Namespace, "/", s.Name)
-			of := sum.Sum32()
-			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{ // of a network for tests
-				IP: fmt.Sprintf("198.19.%d.%d", of>>8%256, 1+of%254)}}
-		}
-	})
 }
 
 // behind returns the pods of a Service that have an address.
