@@ -65,7 +65,8 @@ type ManagerOptions struct {
 	// says in the log what it waits for; a Role or CRD that arrives late is enough then.
 	SyncTimeout time.Duration
 	// DrainTimeout is how long running reconciles may go on when the Manager is told to stop, before their context
-	// ends. New ones do not begin. Zero: 30 s. When leadership is lost their context ends at once.
+	// ends. New ones do not begin. Zero: 30 s. When leadership is lost their context ends at once. With the Shards of
+	// package sharding their own DrainTimeout ends it as well.
 	DrainTimeout time.Duration
 	// StopGrace is how long running reconciles have to return once their context has ended. Zero: 10 s. An Elector
 	// that gives up on them sooner when leadership is lost, as package leaderelection's does after its own StopGrace

@@ -115,6 +115,10 @@ func Check(t *testing.T, sc Scenario) {
 		t.Errorf("reconciletest.Check: Scenario.Explore is %s, and there is no place for such a disturbance: nothing "+
 			"is known of the program", sc.Explore)
 	}
+	if c.explored.timeout && !c.explored.complete() && c.over() && !c.enough() {
+		t.Errorf("reconciletest.Check: go test's -timeout is near, and Scenario.Explore is not done: %s were run; a "+
+			"Scenario.Limit ends it without an error", c.explored)
+	}
 	if c.untried {
 		t.Errorf("reconciletest.Check: Scenario.Limit is %s, or go test's -timeout is near, in which not one "+
 			"disturbance was tried: nothing is known of the program", c.mayTake)

@@ -74,6 +74,7 @@ type explored struct {
 	there, run []int
 	happened   []int // of those that were run: in which all that the schedule has came about
 	cut        bool  // there are more than can be remembered
+	timeout    bool  // the limit is go test's -timeout
 }
 
 func (e explored) String() string {
@@ -116,8 +117,8 @@ func (c explorer) exhaust(budget time.Duration) {
 		c.t.Logf("%d schedules with %d disturbances will take about %s", len(level), at+1,
 			took.Round(100*time.Millisecond))
 		if at == 1 && budget > 0 {
-			c.limit = c.within(budget)
-			until = c.limit
+			until = c.within(budget)
+			c.explored.timeout, c.limit = c.explored.timeout && until.Equal(c.limit), until
 		}
 		var next [][]disturbance
 		for s, o := range (runner{c.check}).inOrder(runner{c.check}.each(level), until) {
@@ -140,7 +141,8 @@ func (c explorer) exhaust(budget time.Duration) {
 func (c explorer) beforeTimeout() {
 	if end, ok := c.t.Deadline(); ok {
 		left := time.Until(end)
-		c.limit = c.within(left - min(left/4, time.Minute))
+		limit := c.within(left - min(left/4, time.Minute))
+		c.explored.timeout, c.limit = !limit.Equal(c.limit), limit
 	}
 }
 

@@ -78,6 +78,7 @@ func (r *stepRun) do() {
 	if r.n == r.schedule.steps && r.lastFrom == nil {
 		r.lastFrom = maps.Clone(r.seen)
 	}
+	r.around.begins()
 	r.note(turn, "step %d: %s", r.n, step.name)
 	before := r.server.Version()
 	if d := (disturbance{what: reordered, n: r.n}); r.schedule.hasAt(d) {

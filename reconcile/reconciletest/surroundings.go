@@ -13,6 +13,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -51,7 +52,7 @@ type surroundings struct {
 	ails  map[string]bool      // resources of which nothing works for now
 	seen  int64                // the version of the server up to which it has looked at writes
 	due   map[world.Item]time.Time
-	again map[world.Item]bool // of these, the ones that were refused: nothing waits for them
+	again map[world.Item]bool // of these, the ones that were refused, or only look: nothing waits for them
 	last  time.Time           // when it has written
 	// refused is why it could not do something about an item the last time.
 	refused map[world.Item]string
@@ -265,6 +266,9 @@ func (o *surroundings) turn(wake time.Time) (did bool, earliest time.Time) {
 	switch {
 	case err == nil && again > 0:
 		o.plan(i, time.Now().Add(again))
+		if i.Resource == world.Deployments {
+			o.again[i] = true // it looks whether old pods are gone, and what makes them go is waited for
+		}
 	case err != nil:
 		o.retry(i, err)
 	default:
@@ -273,9 +277,19 @@ func (o *surroundings) turn(wake time.Time) (did bool, earliest time.Time) {
 	return true, wake
 }
 
+// begins is told that a step begins: the bound of the world's writes is that of a step.
+func (o *surroundings) begins() {
+	if o != nil {
+		o.since, o.acts = time.Now(), 0
+	}
+}
+
 func (o *surroundings) react(i world.Item) (again time.Duration, err error) {
 	if i == theNode {
-		return 0, o.node()
+		if err := o.node(); !apierrors.IsAlreadyExists(err) {
+			return 0, err
+		}
+		return 0, nil // a step has made one
 	}
 	return o.does.React(context.WithoutCancel(o.run.ctx), i)
 }

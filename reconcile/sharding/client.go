@@ -33,7 +33,8 @@ type client struct {
 	sent            func() // called after each request
 
 	mu     sync.Mutex
-	denied map[string]error // guarded by mu: the last answer to each kind of request, if it was that it may not be made
+	denied map[string]denial // guarded by mu: of each kind of request, if the last answer was that it may not be made
+	recent time.Duration     // for how long a denial counts; not changed
 }
 
 // ownRate is far above what a replica needs. It bounds the damage of a bug in this package.
@@ -45,7 +46,7 @@ func newClient(o Options, sent func()) (*client, error) {
 		return nil, fmt.Errorf("sharding: the client configuration is not usable: %w", err)
 	}
 	return &client{rest: requests, transport: own, namespace: o.Namespace, name: o.Name, sent: sent,
-		denied: map[string]error{}}, nil
+		denied: map[string]denial{}, recent: o.LeaseDuration}, nil
 }
 
 // list reads the table and all Leases of the group, as they are.
@@ -132,18 +133,27 @@ func (c *client) noteDenied(verb, name string, err error) {
 	defer c.mu.Unlock()
 	switch {
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-		c.denied[verb] = err
+		c.denied[verb] = denial{err, time.Now()}
 	case err == nil, apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
 		delete(c.denied, verb)
 	}
 }
 
-// refused returns why some kind of request may not be made, or nil.
+// denial is an answer by which a request may not be made.
+type denial struct {
+	err error
+	at  time.Time
+}
+
+// refused returns why some kind of request may not be made, or nil. What is needed is asked for again within seconds,
+// so a denial that is old is of something that another replica has done in the meantime.
 func (c *client) refused() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, kind := range slices.Sorted(maps.Keys(c.denied)) {
-		return c.denied[kind]
+		if d := c.denied[kind]; time.Since(d.at) < c.recent {
+			return d.err
+		}
 	}
 	return nil
 }

@@ -703,6 +703,31 @@ func TestARightThatIsMissing(t *testing.T) {
 	}
 }
 
+// TestADenialOfWhatAnotherHasDone says nothing about a replica for long: b is the first to remove a, which is gone, and
+// may not; c does it then.
+func TestADenialOfWhatAnotherHasDone(t *testing.T) {
+	inGroup(t, nil, func(g *testGroup) {
+		a := g.start("a")
+		time.Sleep(time.Second)
+		g.faults = func(r reconciletest.Request) reconciletest.Fault {
+			if r.Verb == "delete" {
+				return reconciletest.Refuse(apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, nil))
+			}
+			return nil
+		}
+		b := g.start("b")
+		time.Sleep(time.Second)
+		g.faults = nil
+		g.start("c")
+		time.Sleep(20 * time.Second)
+		g.kill(a)
+		time.Sleep(20 * time.Second)
+		require.ErrorContains(t, b.Ready(), "delete leases.coordination.k8s.io default/")
+		time.Sleep(20 * time.Second)
+		require.NoError(t, b.Ready())
+	})
+}
+
 // TestARunWakesNobody when it ends, unless its slice is to be given away.
 func TestARunWakesNobody(t *testing.T) {
 	inGroup(t, nil, func(g *testGroup) {

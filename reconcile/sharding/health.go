@@ -128,7 +128,7 @@ func noteLed(all []led, w world, deadline time.Duration) []led {
 			l.until = u
 		}
 		if l.owner != owner || l.epoch != t.Epochs[slice] {
-			l.owner, l.epoch, l.since = owner, t.Epochs[slice], now
+			l.owner, l.epoch, l.since, l.asked = owner, t.Epochs[slice], now, time.Time{}
 		}
 		if t.Next[slice] == 0 {
 			l.asked = time.Time{}

@@ -611,6 +611,7 @@ func (p *printer) table(t *table) {
 	for _, m := range t.Members {
 		p.name(m.Name)
 		p.rank("number", m.Number)
+		p.say(m.Leaving)
 	}
 	p.say("o")
 	for slice, owner := range t.Owners {

@@ -408,8 +408,8 @@ func (r *replica) handable() (all []int) {
 }
 
 // wanted returns the slices of others that should be this replica's, and that it has not asked for, but for those of
-// members that leave: they come by themselves. It asks for none
-// until it has been a member for LeaseDuration: one that crashes again and again costs nobody a slice.
+// members that leave: they come by themselves. It asks for none until it has been a member for LeaseDuration: one that
+// crashes again and again costs nobody a slice.
 func (r *replica) wanted(now election.Instant) (all []int) {
 	t := r.seen.table
 	if t == nil || r.number == 0 || r.leaving || !r.valid(now) || now.Mono.Sub(r.joined) < r.timing.lease {

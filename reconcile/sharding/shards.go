@@ -181,8 +181,12 @@ func (s *Shards) settleLocked() {
 		case s.r.over != nil:
 			w.cancel(fmt.Errorf("%w any more: %w", ErrNotOwned, s.r.over))
 		case w.drain == nil:
+			why := "another replica waits for it"
+			if s.r.leaving {
+				why = "this replica leaves"
+			}
 			w.drain = time.AfterFunc(s.opts.DrainTimeout, func() {
-				w.cancel(fmt.Errorf("%w any more: another replica waits for it", ErrNotOwned))
+				w.cancel(fmt.Errorf("%w any more: %s", ErrNotOwned, why))
 			})
 		}
 		if w.running == 0 {

@@ -27,7 +27,7 @@ func (w services) endpoints(ctx context.Context, namespace string) error {
 		return err
 	}
 	plain, err := w.serves("v1", "endpoints")
-	if err != nil {
+	if err != nil || !sliced && !plain {
 		return err
 	}
 	all, err := w.client.CoreV1().Services(namespace).List(ctx, metav1.ListOptions{})

@@ -109,6 +109,7 @@ func failed(j *batchv1.Job) {
 }
 
 func ended(j *batchv1.Job, reason string, conditions ...batchv1.JobConditionType) {
+	setSuspended(j, corev1.ConditionFalse, "JobResumed")
 	at := now()
 	j.Status.StartTime, j.Status.Active = cmp.Or(j.Status.StartTime, &at), 0
 	for _, kind := range conditions {

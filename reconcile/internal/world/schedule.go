@@ -146,5 +146,6 @@ func neededBy(pod *corev1.Pod) (secrets, maps map[string]bool) {
 			}
 		}
 	}
+	delete(maps, "kube-root-ca.crt") // each namespace of a cluster has it
 	return secrets, maps
 }
