@@ -184,6 +184,13 @@ func (f *fleet) count(ctx context.Context, s *ship, name string, api typedcorev1
 	return err
 }
 
+// works returns how many slices the shards of a ship have, open or not.
+func (s *ship) works() int {
+	s.shards.mu.Lock()
+	defer s.shards.mu.Unlock()
+	return len(s.shards.works)
+}
+
 // kill is kill -9, as far as others can see.
 func (f *fleet) kill(s *ship, name string) {
 	s.link.Close()
