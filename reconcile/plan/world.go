@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/thermostat-go/thermostat/reconcile/internal/world"
@@ -35,8 +34,7 @@ const worldManager = "plan-healthy-world"
 func newWorld(fork *rest.Config, r *recorder) (*world.World, error) {
 	fork = rest.CopyConfig(fork)
 	fork.UserAgent = worldManager
-	client, err := kubernetes.NewForConfig(fork)
-	return world.New(client, world.Options{AtOnce: true, Drew: r.drew}), err
+	return world.New(fork, world.Options{AtOnce: true, Drew: r.drew})
 }
 
 // affected returns what a healthy world does something about because of a write.

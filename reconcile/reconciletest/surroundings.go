@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/thermostat-go/thermostat/reconcile/internal/world"
@@ -67,15 +66,15 @@ func newSurroundings(r *run) *surroundings {
 	cfg.UserAgent, cfg.ContentType = worldManager, runtime.ContentTypeProtobuf
 	cfg.WarningHandler = rest.NoWarnings{}
 	cfg.Wrap(func(through http.RoundTripper) http.RoundTripper { return oneByOne{through} })
-	client, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		panic(err) // the server's own configuration is right
-	}
 	o := &surroundings{World: r.scenario.World, run: r, did: make(map[string]bool), slow: make(map[string]time.Time),
 		ails: make(map[string]bool), due: make(map[world.Item]time.Time), again: make(map[world.Item]bool),
 		refused: make(map[world.Item]string), since: time.Now()}
-	o.does = world.New(client, world.Options{Takes: o.takes, Health: o.health,
+	var err error
+	o.does, err = world.New(cfg, world.Options{Takes: o.takes, Health: o.health,
 		Trim: func(of world.Object) { trim(s, of) }})
+	if err != nil {
+		panic(err) // the server's own configuration is right
+	}
 	if len(s.store.list(corev1.Resource("nodes"), s.Version())) == 0 {
 		if err := o.node(); err != nil { // such as by a webhook that the program serves
 			o.retry(theNode, err)

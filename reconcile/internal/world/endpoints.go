@@ -22,11 +22,11 @@ type services struct{ *World }
 // endpoints writes for each Service of a namespace that selects pods which of them are behind it: into its Endpoints
 // and one EndpointSlice, as far as the cluster has them.
 func (w services) endpoints(ctx context.Context, namespace string) error {
-	sliced, err := w.serves(discoveryv1.SchemeGroupVersion.String(), "endpointslices")
+	sliced, err := w.serves(ctx, discoveryv1.SchemeGroupVersion.String(), "endpointslices")
 	if err != nil {
 		return err
 	}
-	plain, err := w.serves("v1", "endpoints")
+	plain, err := w.serves(ctx, "v1", "endpoints")
 	if err != nil || !sliced && !plain {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 // so that a workload which is made anew as it was keeps its pods. The names of pods' revisions come from there.
 func (w *World) revisionOf(ctx context.Context, set Object) (
 	newest *appsv1.ControllerRevision, err error) {
-	if served, err := w.serves(appsv1.SchemeGroupVersion.String(), "controllerrevisions"); err != nil || !served {
+	if served, err := w.serves(ctx, appsv1.SchemeGroupVersion.String(), "controllerrevisions"); err != nil || !served {
 		return nil, err
 	}
 	list, err := w.client.AppsV1().ControllerRevisions(set.GetNamespace()).List(ctx, metav1.ListOptions{})

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
@@ -55,7 +55,7 @@ type Options struct {
 // World makes writes as a cluster's controllers and nodes do. It starts no goroutine.
 type World struct {
 	Options
-	client kubernetes.Interface
+	client clients
 
 	// mu is held by CarryOut: what follows one write is done before what follows the next. React alone is for one
 	// caller. What is below belongs to the one or the other.
@@ -66,10 +66,11 @@ type World struct {
 	ended map[types.UID]time.Time    // and at one that is being deleted
 }
 
-// New makes a world that writes with a client.
-func New(client kubernetes.Interface, o Options) *World {
+// New makes a world that writes to a server.
+func New(cfg *rest.Config, o Options) (*World, error) {
+	client, err := newClients(cfg)
 	return &World{Options: o, client: client, kinds: make(map[string]map[string]bool),
-		begun: make(map[types.UID]time.Time), ended: make(map[types.UID]time.Time)}
+		begun: make(map[types.UID]time.Time), ended: make(map[types.UID]time.Time)}, err
 }
 
 // The resources that a world does something about.
@@ -277,10 +278,10 @@ func carried[T interface {
 func now() metav1.Time { return metav1.NewTime(time.Now().Truncate(time.Second)) }
 
 // serves reports whether the cluster has a resource in a version, such as "apps/v1".
-func (w *World) serves(version, resource string) (bool, error) {
+func (w *World) serves(ctx context.Context, version, resource string) (bool, error) {
 	known, ok := w.kinds[version]
 	if !ok {
-		served, err := w.client.Discovery().ServerResourcesForGroupVersion(version)
+		served, err := w.client.resources(ctx, version)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return false, err
 		}
