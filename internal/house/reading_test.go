@@ -78,7 +78,7 @@ func minutes(t *testing.T, room string) (sum float64) {
 var guided = []string{"informer", "informer/internal/wire", "informer/internal/wire/intern", "informer/clientgo",
 	"internal/store", "internal/lifecycle", "workqueue", "reconcile", "reconcile/status",
 	"reconcile/internal/keys", "reconcile/internal/writes", "reconcile/internal/family",
-	"reconcile/internal/naming", "reconcile/internal/debts", "reconcile/internal/world", "reconcile/objects",
+	"reconcile/internal/naming", "reconcile/internal/debts", "internal/world", "reconcile/objects",
 	"reconcile/events", "reconcile/rights", "reconcile/serve", "reconcile/metrics", "reconcile/inspect",
 	"internal/election", "reconcile/sharding", "reconcile/webhook",
 	"reconcile/webhook/webhooktest", "reconcile/plan", "reconcile/reconciletest",

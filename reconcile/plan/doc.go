@@ -147,7 +147,7 @@
 //	recorder.go  requests and writes; changes.go: what becomes of them, with fields.go, restarts.go, adoption.go,
 //	             invented.go: what is drawn, and order.go
 //	lease.go     who leads; tracer.go: what goes with a deleted object
-//	world.go     what comes of a written one: see package reconcile/internal/world
+//	world.go     what comes of a written one: see package internal/world
 //	report.go    what is said, setup.go: of what; group.go, text.go, page.go: how
 //	run.go       a function; flag.go: by a flag of its own
 //	command.go   a process, with group_unix.go and group_other.go; rights.go, what it may read;

@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
-	"github.com/thermostat-go/thermostat/reconcile/internal/world"
+	"github.com/thermostat-go/thermostat/internal/world"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 

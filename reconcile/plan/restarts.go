@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/thermostat-go/thermostat/reconcile/internal/world"
+	"github.com/thermostat-go/thermostat/internal/world"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 

@@ -3,7 +3,7 @@ package plan
 import (
 	"k8s.io/client-go/rest"
 
-	"github.com/thermostat-go/thermostat/reconcile/internal/world"
+	"github.com/thermostat-go/thermostat/internal/world"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
-	"github.com/thermostat-go/thermostat/reconcile/internal/world"
+	"github.com/thermostat-go/thermostat/internal/world"
 )
 
 const (

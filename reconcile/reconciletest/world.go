@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/thermostat-go/thermostat/reconcile/internal/world"
+	"github.com/thermostat-go/thermostat/internal/world"
 )
 
 // World is the cluster around a program, for [Scenario.World]: what its controllers and nodes do about the objects that
