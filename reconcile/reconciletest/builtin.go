@@ -383,52 +383,47 @@ func nonnegative(path *field.Path, n int64) field.ErrorList {
 	return apivalidation.ValidateNonnegativeField(n, path)
 }
 
+// count is one of the pods of a status, by the name of its field.
+type count struct {
+	name string
+	n    int32
+}
+
 // validateStatefulSetStatus refuses counts that cannot be.
-func validateStatefulSetStatus(s appsv1.StatefulSetStatus) (errs field.ErrorList) {
+func validateStatefulSetStatus(s appsv1.StatefulSetStatus) field.ErrorList {
+	errs := validateCounts(s.Replicas, s.ObservedGeneration, count{"readyReplicas", s.ReadyReplicas},
+		count{"currentReplicas", s.CurrentReplicas}, count{"updatedReplicas", s.UpdatedReplicas},
+		count{"availableReplicas", s.AvailableReplicas})
+	return append(errs, validateAvailable(s.AvailableReplicas, s.ReadyReplicas, "status.readyReplicas")...)
+}
+
+// validateReplicaSetStatus refuses counts that cannot be.
+func validateReplicaSetStatus(s appsv1.ReplicaSetStatus) field.ErrorList {
+	errs := validateCounts(s.Replicas, s.ObservedGeneration, count{"fullyLabeledReplicas", s.FullyLabeledReplicas},
+		count{"readyReplicas", s.ReadyReplicas}, count{"availableReplicas", s.AvailableReplicas})
+	return append(errs, validateAvailable(s.AvailableReplicas, s.ReadyReplicas, "readyReplicas")...)
+}
+
+func validateCounts(replicas int32, generation int64, parts ...count) field.ErrorList {
 	path := field.NewPath("status")
-	parts := []struct {
-		name string
-		n    int32
-	}{{"readyReplicas", s.ReadyReplicas}, {"currentReplicas", s.CurrentReplicas},
-		{"updatedReplicas", s.UpdatedReplicas}, {"availableReplicas", s.AvailableReplicas}}
-	errs = nonnegative(path.Child("replicas"), int64(s.Replicas))
+	errs := nonnegative(path.Child("replicas"), int64(replicas))
 	for _, p := range parts {
 		errs = append(errs, nonnegative(path.Child(p.name), int64(p.n))...)
 	}
-	errs = append(errs, nonnegative(path.Child("observedGeneration"), s.ObservedGeneration)...)
+	errs = append(errs, nonnegative(path.Child("observedGeneration"), generation)...)
 	for _, p := range parts {
-		if p.n > s.Replicas {
+		if p.n > replicas {
 			errs = append(errs, field.Invalid(path.Child(p.name), p.n, "cannot be greater than status.replicas"))
 		}
-	}
-	if s.AvailableReplicas > s.ReadyReplicas {
-		errs = append(errs, field.Invalid(path.Child("availableReplicas"), s.AvailableReplicas,
-			"cannot be greater than status.readyReplicas"))
 	}
 	return errs
 }
 
-// validateReplicaSetStatus refuses counts that cannot be.
-func validateReplicaSetStatus(s appsv1.ReplicaSetStatus) (errs field.ErrorList) {
-	path := field.NewPath("status")
-	parts := []struct {
-		name string
-		n    int32
-	}{{"fullyLabeledReplicas", s.FullyLabeledReplicas}, {"readyReplicas", s.ReadyReplicas},
-		{"availableReplicas", s.AvailableReplicas}}
-	errs = nonnegative(path.Child("replicas"), int64(s.Replicas))
-	for _, p := range parts {
-		errs = append(errs, nonnegative(path.Child(p.name), int64(p.n))...)
+// validateAvailable refuses more available pods than ready ones. Kubernetes names the latter in different ways.
+func validateAvailable(available, ready int32, name string) field.ErrorList {
+	if available <= ready {
+		return nil
 	}
-	errs = append(errs, nonnegative(path.Child("observedGeneration"), s.ObservedGeneration)...)
-	for _, p := range parts {
-		if p.n > s.Replicas {
-			errs = append(errs, field.Invalid(path.Child(p.name), p.n, "cannot be greater than status.replicas"))
-		}
-	}
-	if s.AvailableReplicas > s.ReadyReplicas {
-		errs = append(errs, field.Invalid(path.Child("availableReplicas"), s.AvailableReplicas,
-			"cannot be greater than readyReplicas"))
-	}
-	return errs
+	return field.ErrorList{field.Invalid(field.NewPath("status", "availableReplicas"), available,
+		"cannot be greater than "+name)}
 }
