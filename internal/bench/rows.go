@@ -18,7 +18,8 @@ type row struct {
 	measures []measure
 }
 
-// measure is a figure that both sides report, and what ours has to be. At least one of the two bounds is set.
+// measure is a figure that both sides report, or ours alone where there is no ratio, and what ours has to be. At least
+// one of the two bounds is set.
 type measure struct {
 	name  string
 	unit  string // as the benchmark reports it

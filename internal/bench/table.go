@@ -19,16 +19,19 @@ func (t table) head() { fmt.Fprintf(t.w, layout, "workload", "ours", "peer", "ra
 // line prints one measure and says whether its targets are met.
 func (t table) line(r row, m measure, f figures) (ok bool, err error) {
 	ours, theirs := f[m.ours()][m.unit], f[m.theirs()][m.unit]
-	if len(ours) == 0 || len(theirs) == 0 {
+	if len(ours) == 0 || len(theirs) == 0 && m.ratio.kind != none {
 		return false, fmt.Errorf("%s or %s has not reported %s", m.ours(), m.theirs(), m.unit)
 	}
-	our, their := median(ours), median(theirs)
-	ok = m.ratio.meets(our/their) && m.limit.meets(our)
-	ratio := "-"
-	if their != 0 {
-		ratio = fmt.Sprintf("%.2f", our/their)
+	our, peer, ratio := median(ours), "-", "-"
+	ok = m.limit.meets(our)
+	if len(theirs) > 0 { // some figures are ours alone
+		their := median(theirs)
+		peer, ok = m.show(their), ok && m.ratio.meets(our/their)
+		if their != 0 {
+			ratio = fmt.Sprintf("%.2f", our/their)
+		}
 	}
-	t.print(r.part+": "+r.workload+", "+m.name, m.show(our), m.show(their), ratio, m.target(), ok)
+	t.print(r.part+": "+r.workload+", "+m.name, m.show(our), peer, ratio, m.target(), ok)
 	return ok, nil
 }
 
