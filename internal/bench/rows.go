@@ -210,12 +210,12 @@ var rows = []row{
 			{name: "CPU of remembering runs", unit: "cpu-sec/op", side: "thermostat,manager",
 				peer: "thermostat,manager,forgetful", ratio: atMost(1.03)},
 		}},
-	{part: "history", workload: "what is kept of a key whose run failed", bench: "History", home: "../../reconcile",
-		time: "1x", measures: []measure{
+	{part: "history", workload: "what is kept of a key whose run failed", bench: "History",
+		home: "../../reconcile/internal/keys", time: "1x", measures: []measure{
 			{name: "memory", unit: "B/key", side: "remembered", peer: "forgetful", limit: atMost(1000)},
 		}},
-	{part: "history", workload: "what is kept of a key with nothing to say", bench: "History", home: "../../reconcile",
-		time: "1x", measures: []measure{
+	{part: "history", workload: "what is kept of a key with nothing to say", bench: "History",
+		home: "../../reconcile/internal/keys", time: "1x", measures: []measure{
 			{name: "memory", unit: "B/key", side: "quiet", peer: "forgetful", limit: atMost(20)},
 		}},
 	{part: "endtoend", workload: "the same at half of client-go's throughput", bench: "EndToEndLatency", time: "1x",
