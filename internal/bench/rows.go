@@ -98,7 +98,7 @@ var rows = []row{
 	{part: "store", workload: "update an object, its 3 index values unchanged", bench: "StoreUpdate",
 		home: "../../informer", time: "500ms", measures: []measure{
 			{name: "time", unit: "sec/op", ratio: atMost(0.5)},
-			{name: "allocations", unit: "allocs/op", limit: atMost(2)},
+			{name: "allocations", unit: "allocs/op", limit: atMost(0)},
 		}},
 	{part: "store", workload: "visit all of 150k", bench: "StoreVisit", time: "500ms", measures: []measure{
 		{name: "time", unit: "sec/op", ratio: atMost(0.5)},
@@ -107,7 +107,7 @@ var rows = []row{
 	{part: "informer", workload: "update from a watch to one handler", bench: "InformerUpdate/handlers=1",
 		time: "500000x", measures: []measure{
 			{name: "time", unit: "sec/op", ratio: atMost(0.4)},
-			{name: "allocations", unit: "allocs/op", limit: atMost(4)},
+			{name: "allocations", unit: "allocs/op", limit: atMost(0)},
 		}},
 	{part: "informer", workload: "the same to ten handlers", bench: "InformerUpdate/handlers=10", time: "300000x",
 		measures: []measure{

@@ -51,9 +51,12 @@ const maxAgain = 2
 
 // Settle is called when the object may be changed no longer. It lets the fields that are as they were share.
 func (t Twins) Settle() {
-	var shared anySlice
+	if len(t) == 0 { // as nearly always, and then it allocates nothing
+		return
+	}
+	shared := new(anySlice)
 	for _, twin := range t {
-		if twin.known.put(unsafe.Pointer(&shared)); same(twin.known.field.typ, twin.at, unsafe.Pointer(&shared)) {
+		if twin.known.put(unsafe.Pointer(shared)); same(twin.known.field.typ, twin.at, unsafe.Pointer(shared)) {
 			twin.known.put(twin.at)
 		}
 	}

@@ -178,3 +178,8 @@ func TestPartsThatAreNotSharedAreNotMadeTwiceAtEachLevel(t *testing.T) {
 	}
 	require.LessOrEqual(t, made(AtFirst, 60), 6*made(Never, 60))
 }
+
+// Nearly all objects have no twins, and each object that arrives is settled.
+func TestSettlingNothingAllocatesNothing(t *testing.T) {
+	require.Zero(t, testing.AllocsPerRun(100, func() { Twins(nil).Settle() }))
+}
