@@ -38,11 +38,10 @@ func TestAStoreThatStandsStillIsNotFresh(t *testing.T) {
 		bubble(t, Options[*corev1.Pod]{MaxStaleness: maxStaleness},
 			func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
 				blocked := make(chan struct{})
-				_, err := AddIndex(inf, func(p *corev1.Pod) []string {
+				_, err := AddIndex(inf, func(p *corev1.Pod, _ func(string)) {
 					if p.Name == "c" {
 						<-blocked
 					}
-					return nil
 				})
 				require.NoError(t, err)
 				run(t, inf)

@@ -74,7 +74,7 @@ func ExampleAddIndex() {
 	if err != nil {
 		panic(err)
 	}
-	byNode, err := informer.AddIndex(pods, func(p *corev1.Pod) []string { return []string{p.Spec.NodeName} })
+	byNode, err := informer.AddIndex(pods, func(p *corev1.Pod, add func(string)) { add(p.Spec.NodeName) })
 	if err != nil {
 		panic(err)
 	}

@@ -65,7 +65,8 @@ func ReferencedIn[T Object](g *Group, gvr schema.GroupVersionResource, opts Opti
 }
 
 // IndexIn is [AddIndex] in a Group. A cache that could not be made is no further error.
-func IndexIn[V comparable, T any](g *Group, cache *SharedIndexInformer[T], fn func(T) []V) *Index[V, T] {
+func IndexIn[V comparable, T any](g *Group, cache *SharedIndexInformer[T],
+	fn func(object T, add func(V))) *Index[V, T] {
 	if cache == nil && len(g.wrong) > 0 {
 		return nil
 	}

@@ -416,7 +416,7 @@ func TestCrashOnPanicEndsTheProcess(t *testing.T) {
 
 func TestHandlersMayReadTheCache(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-		byName, err := AddIndex(inf, func(o *corev1.Pod) []string { return []string{o.Name} })
+		byName, err := AddIndex(inf, func(o *corev1.Pod, add func(string)) { add(o.Name) })
 		require.NoError(t, err)
 		found := 0
 		_, err = inf.AddHandler(func(e Event[*corev1.Pod]) {

@@ -17,13 +17,13 @@ type Index[V comparable, T any] struct {
 // AddIndex adds an index to an informer, before or after Run; after, the objects that it holds are indexed before
 // AddIndex returns.
 //
-// fn returns the values under which an object is found: none, one or several. It is called on the informer's goroutine
-// each time an object changes, so it must be quick, and must not call AddIndex or AddHandler. As with every cached
-// object, it must not change it. An object on which fn panics, or for which it returns a value that does not equal
-// itself (a NaN) or cannot be compared (a slice in an interface), is invalid: see [SharedIndexInformer.Invalid]. If the
-// informer holds the object already, it keeps it, and the index finds it under no value. The error wraps [ErrStopped]
-// if Run has returned with a goroutine stuck.
-func AddIndex[V comparable, T any](inf *SharedIndexInformer[T], fn func(T) []V) (*Index[V, T], error) {
+// fn calls add with each value under which an object is found: none, one or several. It is called on the informer's
+// goroutine each time an object changes, so it must be quick, and must not call AddIndex or AddHandler, nor add when it
+// has returned. As with every cached object, it must not change it. An object on which fn panics, or for which it adds
+// a value that does not equal itself (a NaN) or cannot be compared (a slice in an interface), is invalid: see
+// [SharedIndexInformer.Invalid]. If the informer holds the object already, it keeps it, and the index finds it under no
+// value. The error wraps [ErrStopped] if Run has returned with a goroutine stuck.
+func AddIndex[V comparable, T any](inf *SharedIndexInformer[T], fn func(object T, add func(V))) (*Index[V, T], error) {
 	if fn == nil {
 		return nil, errors.New("informer: AddIndex: the function is nil")
 	}
@@ -31,7 +31,14 @@ func AddIndex[V comparable, T any](inf *SharedIndexInformer[T], fn func(T) []V) 
 		return nil, errors.New("informer: an index needs an informer, which is nil")
 	}
 	ix := new(Index[V, T])
-	values := func(list []V, object T) ([]V, error) { return append(list, fn(object)...), nil }
+	// Only the writer calls values. One add for all calls, as each would be an allocation.
+	var list []V
+	add := func(v V) { list = append(list, v) }
+	values := func(before []V, object T) ([]V, error) {
+		list = before
+		fn(object, add)
+		return list, nil
+	}
 	err := inf.write(func(w *writer[T]) {
 		ix.index = store.AddIndex(w.store.Store, values, func(key Key, err error) {
 			w.store.rejectHeld(key, err)

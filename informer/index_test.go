@@ -28,25 +28,27 @@ func TestIndexFunctionsThatMisbehaveHurtNobody(t *testing.T) {
 		synced(t, inf)
 
 		boom := errors.New("boom")
-		panics, err := AddIndex(inf, func(p *corev1.Pod) []string {
+		panics, err := AddIndex(inf, func(p *corev1.Pod, add func(string)) {
+			add("good")
 			if p.Name == "bad" {
 				panic(boom)
 			}
-			return []string{"good"}
 		})
 		require.NoError(t, err)
-		nan, err := AddIndex(inf, func(p *corev1.Pod) []float64 {
+		nan, err := AddIndex(inf, func(p *corev1.Pod, add func(float64)) {
 			if p.Name == "nan" {
-				return []float64{1, math.NaN()}
+				add(1)
+				add(math.NaN())
 			}
-			return nil
 		})
 		require.NoError(t, err)
-		odd, err := AddIndex(inf, func(p *corev1.Pod) []any {
+		odd, err := AddIndex(inf, func(p *corev1.Pod, add func(any)) {
 			if p.Name == "odd" {
-				return []any{[]int{1}} // no map takes it
+				add([]int{1}) // no map takes it
+				return
 			}
-			return []any{nil, "x"}
+			add(nil)
+			add("x")
 		})
 		require.NoError(t, err)
 
@@ -79,7 +81,7 @@ func TestIndexFunctionsThatMisbehaveHurtNobody(t *testing.T) {
 func TestIndexLookupsStopWhenAsked(t *testing.T) {
 	inf, err := New[*corev1.Pod](newPodAPI(), Options[*corev1.Pod]{})
 	require.NoError(t, err)
-	byName, err := AddIndex(inf, func(p *corev1.Pod) []string { return []string{"all"} })
+	byName, err := AddIndex(inf, func(p *corev1.Pod, add func(string)) { add("all") })
 	require.NoError(t, err)
 	for i := range 10 {
 		hold(inf, pod(strconv.Itoa(i)))
@@ -101,7 +103,7 @@ func TestIndexLookupsStopWhenAsked(t *testing.T) {
 func TestIndexHasCopiesNothing(t *testing.T) {
 	inf, err := New[*corev1.Pod](newPodAPI(), Options[*corev1.Pod]{})
 	require.NoError(t, err)
-	index, err := AddIndex(inf, func(*corev1.Pod) []string { return []string{"all"} })
+	index, err := AddIndex(inf, func(_ *corev1.Pod, add func(string)) { add("all") })
 	require.NoError(t, err)
 	for i := range 1000 {
 		hold(inf, pod(strconv.Itoa(i)))
@@ -114,6 +116,6 @@ func TestAddIndexNeedsAnInformerAndAFunction(t *testing.T) {
 	require.NoError(t, err)
 	_, err = AddIndex[string](inf, nil)
 	require.Error(t, err)
-	_, err = AddIndex(nil, func(*corev1.Pod) []string { return nil })
+	_, err = AddIndex(nil, func(*corev1.Pod, func(string)) {})
 	require.Error(t, err)
 }

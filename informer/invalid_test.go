@@ -141,13 +141,13 @@ func TestWaitUntilSeesWhatIsInvalid(t *testing.T) {
 func TestAnObjectThatAnIndexCannotTakeIsInvalid(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
 		boom := errors.New("boom")
-		first, err := AddIndex(inf, func(p *corev1.Pod) []string { return []string{p.Name + p.Spec.NodeName} })
+		first, err := AddIndex(inf, func(p *corev1.Pod, add func(string)) { add(p.Name + p.Spec.NodeName) })
 		require.NoError(t, err)
-		picky, err := AddIndex(inf, func(p *corev1.Pod) []string {
+		picky, err := AddIndex(inf, func(p *corev1.Pod, add func(string)) {
 			if p.Spec.NodeName == "bad" {
 				panic(boom)
 			}
-			return []string{p.Name}
+			add(p.Name)
 		})
 		require.NoError(t, err)
 		v := &invalidCalls{}
@@ -195,11 +195,11 @@ func TestAnObjectThatAnIndexCannotTakeIsInvalid(t *testing.T) {
 		require.Len(t, slices.Collect(picky.Get("c")), 1)
 
 		// An index that comes later may not take what is held already: that stays, and is told as invalid.
-		late, err := AddIndex(inf, func(p *corev1.Pod) []string {
+		late, err := AddIndex(inf, func(p *corev1.Pod, add func(string)) {
 			if p.Name == "b" {
 				panic(boom)
 			}
-			return []string{p.Name}
+			add(p.Name)
 		})
 		require.NoError(t, err)
 		require.ErrorIs(t, inf.Invalid(named("b")), boom)
@@ -221,11 +221,10 @@ func TestAnIndexDoesNotHideThatALaterStateIsInvalid(t *testing.T) {
 			synctest.Wait()
 			bad := p.Update("default", "a", spoil)
 			synctest.Wait()
-			_, err := AddIndex(inf, func(o *corev1.Pod) []string {
+			_, err := AddIndex(inf, func(o *corev1.Pod, _ func(string)) {
 				if o.Name == "a" {
 					panic("an object that it does not expect")
 				}
-				return nil
 			})
 			require.NoError(t, err)
 			var invalid *InvalidError

@@ -38,7 +38,7 @@ func TestAnInformerRunsOnce(t *testing.T) {
 		require.NoError(t, inf.WaitForSync(t.Context()), "it was synced")
 		_, err := inf.AddHandler(func(Event[*corev1.Pod]) {}, HandlerOptions{})
 		require.ErrorIs(t, err, ErrStopped)
-		byName, err := AddIndex(inf, func(o *corev1.Pod) []string { return []string{o.Name} })
+		byName, err := AddIndex(inf, func(o *corev1.Pod, add func(string)) { add(o.Name) })
 		require.NoError(t, err)
 		require.ElementsMatch(t, []string{"a", "b"}, byName.Values())
 	})
@@ -122,7 +122,7 @@ func TestWhoeverIsStuckIsNamed(t *testing.T) {
 					_, err = inf.AddHandler(func(Event[*corev1.Pod]) {}, HandlerOptions{})
 					require.ErrorIs(t, err, ErrStopped)
 					if opts.Inline {
-						_, err = AddIndex(inf, func(*corev1.Pod) []int { return nil })
+						_, err = AddIndex(inf, func(*corev1.Pod, func(int)) {})
 						require.ErrorIs(t, err, ErrStopped)
 					}
 					require.ErrorIs(t, inf.Run(t.Context()), ErrStarted)
@@ -164,11 +164,10 @@ func TestLogsAreCalmAndDiscreet(t *testing.T) {
 		}
 		return p, nil
 	}}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-		_, err := AddIndex(inf, func(o *corev1.Pod) []string {
+		_, err := AddIndex(inf, func(o *corev1.Pod, _ func(string)) {
 			if strings.HasSuffix(o.Name, "7") {
 				panic(o)
 			}
-			return nil
 		})
 		require.NoError(t, err)
 		_, err = inf.AddHandler(func(e Event[*corev1.Pod]) { panic(e) }, HandlerOptions{})

@@ -38,7 +38,7 @@ func TestProjectHoldsWhatAFunctionMakesOfTheObjects(t *testing.T) {
 				return p, nil
 			}})
 		require.NoError(t, err)
-		byNode, err := AddIndex(facts, func(f podFacts) []string { return []string{f.node} })
+		byNode, err := AddIndex(facts, func(f podFacts, add func(string)) { add(f.node) })
 		require.NoError(t, err)
 		var told []Event[podFacts]
 		_, err = facts.AddHandler(func(e Event[podFacts]) { told = append(told, e) }, HandlerOptions{})

@@ -146,7 +146,11 @@ func AddReferences[R, T any](from *SharedIndexInformer[R], to *Referenced[T],
 	case names == nil:
 		return nil, errors.New("informer: AddReferences: the function is nil")
 	}
-	ix, err := AddIndex(from, names)
+	ix, err := AddIndex(from, func(o R, add func(Key)) {
+		for _, key := range names(o) {
+			add(key)
+		}
+	})
 	if err != nil {
 		return nil, err
 	}

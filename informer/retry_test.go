@@ -313,7 +313,7 @@ func TestAnInlineHandlerMayEndItsGoroutine(t *testing.T) {
 				for i := range 2*chunk + 10 {
 					p.Create(pod(strconv.Itoa(i)))
 				}
-				names, err := AddIndex(inf, func(p *corev1.Pod) []string { return []string{p.Name} })
+				names, err := AddIndex(inf, func(p *corev1.Pod, add func(string)) { add(p.Name) })
 				require.NoError(t, err)
 				seen, resyncs, reached := 0, 0, 0
 				_, err = inf.AddHandler(func(e Event[*corev1.Pod]) {

@@ -197,7 +197,7 @@ func TestSeveralNamespacesInOneCache(t *testing.T) {
 				}
 				require.NoError(t, err)
 				require.Equal(t, Scope{Namespaces: []string{"one", "two"}}, inf.Scope())
-				byName, err := AddIndex(inf, func(p *corev1.Pod) []string { return []string{p.Name} })
+				byName, err := AddIndex(inf, func(p *corev1.Pod, add func(string)) { add(p.Name) })
 				require.NoError(t, err)
 				told := w.listen(inf)
 				w.create("one", "c", "app")
@@ -839,7 +839,7 @@ func scopeScript(t *testing.T, script []byte) {
 		_, err = inf.AddHandler(func(e Event[*corev1.Pod]) { slow.handle(e); time.Sleep(time.Second) },
 			HandlerOptions{})
 		require.NoError(t, err)
-		byNamespace, err := AddIndex(inf, func(p *corev1.Pod) []string { return []string{p.Namespace} })
+		byNamespace, err := AddIndex(inf, func(p *corev1.Pod, add func(string)) { add(p.Namespace) })
 		require.NoError(t, err)
 		run(t, inf)
 		for i, op := range script {

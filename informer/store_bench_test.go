@@ -38,13 +38,13 @@ func BenchmarkStoreUpdate(b *testing.B) {
 		inf, err := New[*corev1.Pod](fakeapi.New[*corev1.Pod](func() *corev1.PodList { return &corev1.PodList{} }),
 			Options[*corev1.Pod]{})
 		require.NoError(b, err)
-		_, err = AddIndex(inf, func(p *corev1.Pod) []string { return []string{p.Namespace} })
+		_, err = AddIndex(inf, func(p *corev1.Pod, add func(string)) { add(p.Namespace) })
 		require.NoError(b, err)
-		_, err = AddIndex(inf, func(p *corev1.Pod) []types.UID {
-			return []types.UID{metav1.GetControllerOfNoCopy(p).UID}
+		_, err = AddIndex(inf, func(p *corev1.Pod, add func(types.UID)) {
+			add(metav1.GetControllerOfNoCopy(p).UID)
 		})
 		require.NoError(b, err)
-		_, err = AddIndex(inf, func(p *corev1.Pod) []string { return []string{p.Spec.NodeName} })
+		_, err = AddIndex(inf, func(p *corev1.Pod, add func(string)) { add(p.Spec.NodeName) })
 		require.NoError(b, err)
 		update := func(p *corev1.Pod) {
 			s, it := inf.store, item[*corev1.Pod]{key: Key{Namespace: p.Namespace, Name: p.Name}, uid: p.UID,

@@ -71,13 +71,13 @@ func TestBytes(t *testing.T) {
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
-	grows(t, "pods", follows[*corev1.Pod](t, server.Config(), "pods", func(p *corev1.Pod) []string {
-		return []string{p.Spec.NodeName}
+	grows(t, "pods", follows[*corev1.Pod](t, server.Config(), "pods", func(p *corev1.Pod, add func(string)) {
+		add(p.Spec.NodeName)
 	}))
 	grows(t, "pods, unstructured", follows[*unstructured.Unstructured](t, server.Config(), "pods", nil))
 	grows(t, "pods, their metadata", follows[*metav1.PartialObjectMetadata](t, server.Config(), "pods", nil))
-	grows(t, "secrets", follows[*corev1.Secret](t, server.Config(), "secrets", func(s *corev1.Secret) []string {
-		return []string{s.Name} // a bucket for each
+	grows(t, "secrets", follows[*corev1.Secret](t, server.Config(), "secrets", func(s *corev1.Secret, add func(string)) {
+		add(s.Name) // a bucket for each
 	}))
 }
 
@@ -90,7 +90,7 @@ func resourceOf[T informer.Object](t *testing.T, cfg *rest.Config, name string) 
 }
 
 func follows[T informer.Object](t *testing.T, cfg *rest.Config, name string,
-	index func(T) []string) func(which labels.Selector) *informer.SharedIndexInformer[T] {
+	index func(T, func(string))) func(which labels.Selector) *informer.SharedIndexInformer[T] {
 	return func(which labels.Selector) *informer.SharedIndexInformer[T] {
 		inf, err := informer.New(resourceOf[T](t, cfg, name), informer.Options[T]{LabelSelector: which})
 		require.NoError(t, err)

@@ -125,11 +125,10 @@ func lagBehind(t *testing.T, c *testcluster.Cluster, parents int, lag time.Durat
 
 	children, err := informer.New[*corev1.ConfigMap](lagging, informer.Options[*corev1.ConfigMap]{})
 	require.NoError(t, err)
-	byParent, err := informer.AddIndex(children, func(m *corev1.ConfigMap) []string {
+	byParent, err := informer.AddIndex(children, func(m *corev1.ConfigMap, add func(string)) {
 		if parent, ok := m.Labels["parent"]; ok {
-			return []string{parent}
+			add(parent)
 		}
-		return nil
 	})
 	require.NoError(t, err)
 	r := &recorder{children: map[string]map[types.UID]uint64{}, deleted: map[types.UID]bool{}}

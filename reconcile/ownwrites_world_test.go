@@ -112,7 +112,7 @@ func followed[T informer.Object, L runtime.Object](t *testing.T, c *reconcile.Co
 	client informer.Client[L], selector labels.Selector) *ownCache {
 	inf, err := informer.New(client, informer.Options[T]{Name: name, LabelSelector: selector})
 	require.NoError(t, err)
-	byKey, err := informer.AddIndex(inf, func(o T) []string { return []string{o.GetLabels()["key"]} })
+	byKey, err := informer.AddIndex(inf, func(o T, add func(string)) { add(o.GetLabels()["key"]) })
 	require.NoError(t, err)
 	reconcile.Watches(c, inf, func(o T) []reconcile.Key {
 		return []reconcile.Key{{Namespace: o.GetNamespace(), Name: o.GetLabels()["key"]}}

@@ -227,11 +227,10 @@ func (w *world) start(o options) *process {
 	require.NoError(w.t, err)
 	p.pods, err = informer.New[*corev1.Pod](p.clients.CoreV1().Pods("default"), informer.Options[*corev1.Pod]{})
 	require.NoError(w.t, err)
-	p.byOwner, err = informer.AddIndex(p.pods, func(pod *corev1.Pod) []types.UID {
+	p.byOwner, err = informer.AddIndex(p.pods, func(pod *corev1.Pod, add func(types.UID)) {
 		if owner := metav1.GetControllerOf(pod); owner != nil {
-			return []types.UID{owner.UID}
+			add(owner.UID)
 		}
-		return nil
 	})
 	require.NoError(w.t, err)
 	p.controller, err = reconcile.NewController("replicas", reconcile.Func(p.watched),

@@ -137,12 +137,11 @@ func (s *situation) starts(pod *podFacts, sample sample) bool {
 // podKey is what pods are indexed by: the namespace, and each label. A key without a label has all of a namespace.
 type podKey struct{ namespace, label, value string }
 
-func podKeysOf(p podFacts) []podKey {
-	keys := []podKey{{namespace: p.namespace}}
+func podKeysOf(p podFacts, add func(podKey)) {
+	add(podKey{namespace: p.namespace})
 	for label, value := range p.labels {
-		keys = append(keys, podKey{p.namespace, label, value})
+		add(podKey{p.namespace, label, value})
 	}
-	return keys
 }
 
 // podsOf returns the pods that a selector matches, by name.

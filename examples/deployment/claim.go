@@ -22,12 +22,12 @@ type ownerKey struct {
 	uid       types.UID
 }
 
-func ownerKeyOf(set *appsv1.ReplicaSet) []ownerKey {
+func ownerKeyOf(set *appsv1.ReplicaSet, add func(ownerKey)) {
 	key := ownerKey{namespace: set.Namespace}
 	if owner := metav1.GetControllerOfNoCopy(set); owner != nil {
 		key.uid = owner.UID
 	}
-	return []ownerKey{key}
+	add(key)
 }
 
 // claim returns the ReplicaSets of d. objects.Claim adopts those that match and have no controller, and releases those

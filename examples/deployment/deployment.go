@@ -70,7 +70,7 @@ func newController(cfg *rest.Config, events *events.Recorder, namespace string,
 	r.replicaSets, errs[2] = informer.New(server.replicaSets.In(namespace), informer.Options[*appsv1.ReplicaSet]{})
 	r.replicaSetsByOwner, errs[3] = informer.AddIndex(r.replicaSets, ownerKeyOf)
 	r.pods, errs[4] = informer.Project(server.pods.In(namespace), factsOf, informer.Options[*corev1.Pod]{})
-	r.podsByOwner, errs[5] = informer.AddIndex(r.pods, func(p podFacts) []types.UID { return []types.UID{p.owner.UID} })
+	r.podsByOwner, errs[5] = informer.AddIndex(r.pods, func(p podFacts, add func(types.UID)) { add(p.owner.UID) })
 
 	var c *reconcile.Controller
 	c, errs[6] = reconcile.NewController("deployment", r, options)
@@ -83,9 +83,7 @@ func newController(cfg *rest.Config, events *events.Recorder, namespace string,
 	return r, c, nil
 }
 
-func namespaceOf[T interface{ GetNamespace() string }](o T) []string {
-	return []string{o.GetNamespace()}
-}
+func namespaceOf[T interface{ GetNamespace() string }](o T, add func(string)) { add(o.GetNamespace()) }
 
 // Reconcile is one round of the loop: observe, diff, act, report.
 func (r *deploymentReconciler) Reconcile(ctx context.Context, key informer.Key) (reconcile.Result, error) {

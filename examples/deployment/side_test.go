@@ -78,7 +78,7 @@ func newSide(t testing.TB, cluster *testcluster.Cluster, name string) *side {
 	return s
 }
 
-func appOf[T metav1.Object](o T) []string { return []string{o.GetLabels()["app"]} }
+func appOf[T metav1.Object](o T, add func(string)) { add(o.GetLabels()["app"]) }
 
 func appOfEvent[T metav1.Object](e informer.Event[T]) string {
 	if e.Type == informer.Deleted {

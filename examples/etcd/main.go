@@ -180,17 +180,16 @@ func (r *reconciler) backupCaches(g *informer.Group) error {
 		informer.Options[*batchv1.Job]{LabelSelector: ours})
 	r.jobPods = informer.CachedIn(g, corev1.SchemeGroupVersion.WithResource("pods"),
 		informer.Options[*corev1.Pod]{LabelSelector: ours})
-	r.backupsOf = informer.IndexIn(g, r.backups.Cache, func(b *v1.EtcdBackup) []informer.Key {
-		return []informer.Key{clusterOf(b)}
+	r.backupsOf = informer.IndexIn(g, r.backups.Cache, func(b *v1.EtcdBackup, add func(informer.Key)) {
+		add(clusterOf(b))
 	})
 	r.jobPodsOf = informer.IndexIn(g, r.jobPods.Cache, ownerOf[*corev1.Pod])
 	return nil
 }
 
 // ownerOf returns the UID of the object's controller.
-func ownerOf[T metav1.Object](o T) []types.UID {
+func ownerOf[T metav1.Object](o T, add func(types.UID)) {
 	if owner := metav1.GetControllerOf(o); owner != nil {
-		return []types.UID{owner.UID}
+		add(owner.UID)
 	}
-	return nil
 }

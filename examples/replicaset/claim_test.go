@@ -2,7 +2,6 @@ package main
 
 import (
 	"iter"
-	"slices"
 	"testing"
 	"time"
 
@@ -172,16 +171,16 @@ func TestOwnerKey(t *testing.T) {
 	change := func(f func(*metav1.OwnerReference)) *corev1.Pod {
 		return testPod("p", ownedBy("rs-uid"), func(pod *corev1.Pod) { f(&pod.OwnerReferences[0]) })
 	}
-	require.Equal(t, []ownerKey{home}, ownerKeyOf(testPod("p", ownedBy("rs-uid"))))
-	require.Equal(t, []ownerKey{home}, ownerKeyOf(
+	require.Equal(t, home, ownerKeyOf(testPod("p", ownedBy("rs-uid"))))
+	require.Equal(t, home, ownerKeyOf(
 		change(func(ref *metav1.OwnerReference) { ref.APIVersion = "extensions/v1beta1" })))
-	require.NotEqual(t, []ownerKey{home}, ownerKeyOf(
+	require.NotEqual(t, home, ownerKeyOf(
 		change(func(ref *metav1.OwnerReference) { ref.Kind = "ReplicationController" })))
-	require.NotEqual(t, []ownerKey{home}, ownerKeyOf(change(func(ref *metav1.OwnerReference) { ref.Name = "db" })))
-	require.NotEqual(t, []ownerKey{home}, ownerKeyOf(change(func(ref *metav1.OwnerReference) { ref.UID = "other" })))
-	require.Equal(t, []ownerKey{{namespace: "ns"}}, ownerKeyOf(testPod("p", alsoListing("rs-uid"))),
+	require.NotEqual(t, home, ownerKeyOf(change(func(ref *metav1.OwnerReference) { ref.Name = "db" })))
+	require.NotEqual(t, home, ownerKeyOf(change(func(ref *metav1.OwnerReference) { ref.UID = "other" })))
+	require.Equal(t, ownerKey{namespace: "ns"}, ownerKeyOf(testPod("p", alsoListing("rs-uid"))),
 		"who is no controller does not count")
-	require.Equal(t, []ownerKey{{namespace: "ns"}}, ownerKeyOf(rs))
+	require.Equal(t, ownerKey{namespace: "ns"}, ownerKeyOf(rs))
 }
 
 // A pod that is adopted between the two looks at the cache is neither missed nor taken for an orphan still.
@@ -197,7 +196,7 @@ func TestCandidates(t *testing.T) {
 		}
 		return func(yield func(*corev1.Pod) bool) {
 			for _, pod := range pods {
-				if slices.Contains(ownerKeyOf(pod), p) && !yield(pod) {
+				if ownerKeyOf(pod) == p && !yield(pod) {
 					return
 				}
 			}

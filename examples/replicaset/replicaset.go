@@ -71,14 +71,16 @@ type ownerKey struct {
 	uid                   types.UID
 }
 
-func ownerKeyOf[T metav1.Object](obj T) []ownerKey {
+func ownerKeyOf(obj metav1.Object) ownerKey {
 	if owner := metav1.GetControllerOfNoCopy(obj); owner != nil {
-		return []ownerKey{{obj.GetNamespace(), owner.Kind, owner.Name, owner.UID}}
+		return ownerKey{obj.GetNamespace(), owner.Kind, owner.Name, owner.UID}
 	}
-	return []ownerKey{{namespace: obj.GetNamespace()}}
+	return ownerKey{namespace: obj.GetNamespace()}
 }
 
-func namespaceOf[T metav1.Object](obj T) []string { return []string{obj.GetNamespace()} }
+// The functions of the indexes.
+func byOwner[T metav1.Object](obj T, add func(ownerKey))   { add(ownerKeyOf(obj)) }
+func byNamespace[T metav1.Object](obj T, add func(string)) { add(obj.GetNamespace()) }
 
 // newController makes the reconciler with its caches, and the controller that maps their changes to keys.
 func newController(cfg *rest.Config, events eventRecorder, namespace string, options reconcile.Options) (
@@ -90,11 +92,11 @@ func newController(cfg *rest.Config, events eventRecorder, namespace string, opt
 	r := &replicaSetReconciler{server: server, events: events, statusDelay: statusDelay}
 	var errs [7]error
 	r.replicaSets, errs[0] = informer.New(server.replicaSets.In(namespace), informer.Options[*appsv1.ReplicaSet]{})
-	r.replicaSetsByNamespace, errs[1] = informer.AddIndex(r.replicaSets, namespaceOf)
-	r.replicaSetsByOwner, errs[2] = informer.AddIndex(r.replicaSets, ownerKeyOf)
+	r.replicaSetsByNamespace, errs[1] = informer.AddIndex(r.replicaSets, byNamespace)
+	r.replicaSetsByOwner, errs[2] = informer.AddIndex(r.replicaSets, byOwner)
 	r.pods, errs[3] = informer.New(server.pods.In(namespace), informer.Options[*corev1.Pod]{})
-	r.podsByNamespace, errs[4] = informer.AddIndex(r.pods, namespaceOf)
-	r.podsByOwner, errs[5] = informer.AddIndex(r.pods, ownerKeyOf)
+	r.podsByNamespace, errs[4] = informer.AddIndex(r.pods, byNamespace)
+	r.podsByOwner, errs[5] = informer.AddIndex(r.pods, byOwner)
 
 	var c *reconcile.Controller
 	c, errs[6] = reconcile.NewController("replicaset", r, options)

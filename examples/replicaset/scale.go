@@ -116,7 +116,7 @@ func (r *replicaSetReconciler) podsPerNode(rs *appsv1.ReplicaSet) map[string]int
 		return nil
 	}
 	var selectors []labels.Selector
-	for sibling := range r.replicaSetsByOwner.Get(ownerKeyOf(rs)[0]) {
+	for sibling := range r.replicaSetsByOwner.Get(ownerKeyOf(rs)) {
 		if selector, err := selectorOf(sibling); err == nil {
 			selectors = append(selectors, selector)
 		}

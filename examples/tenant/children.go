@@ -31,8 +31,8 @@ type children[T informer.Object] struct {
 func childrenIn[T informer.Object](g *informer.Group, gvr schema.GroupVersionResource,
 	selector labels.Selector) children[T] {
 	c := informer.CachedIn(g, gvr, informer.Options[T]{LabelSelector: selector})
-	return children[T]{c, informer.IndexIn(g, c.Cache, func(o T) []types.UID {
-		return []types.UID{types.UID(o.GetLabels()[v1.OwnerLabel])}
+	return children[T]{c, informer.IndexIn(g, c.Cache, func(o T, add func(types.UID)) {
+		add(types.UID(o.GetLabels()[v1.OwnerLabel]))
 	})}
 }
 

@@ -108,7 +108,11 @@ func newReconciler(g *informer.Group, o options) *reconciler {
 		secrets:  childrenIn[*corev1.Secret](g, core.WithResource("secrets"), owned),
 		bindings: childrenIn[*rbacv1.RoleBinding](g, rbac.WithResource("rolebindings"), owned),
 	}
-	r.wanting = informer.IndexIn(g, r.tenants.Cache, namespacesOf)
+	r.wanting = informer.IndexIn(g, r.tenants.Cache, func(t *v1.Tenant, add func(string)) {
+		for _, namespace := range namespacesOf(t) {
+			add(namespace)
+		}
+	})
 	return r
 }
 

@@ -4,7 +4,7 @@
 //
 //	pods, err := packed.New[*corev1.Pod](packed.Options{})
 //	inf, err := informer.Project(resource, pods.Pack, informer.Options[*corev1.Pod]{})
-//	byNode, err := informer.AddIndex(inf, packed.Index(nodes)) // of func nodes(*corev1.Pod) []string
+//	byNode, err := informer.AddIndex(inf, packed.Index(nodes)) // of func nodes(*corev1.Pod, func(string))
 //	...
 //	value, ok := inf.Get(key)
 //	pod, err := value.Object()

@@ -160,8 +160,8 @@ func TestInAnInformer(t *testing.T) {
 		packer := newPacker[*corev1.Pod](t, packed.Options{})
 		inf, err := informer.Project(resource, packer.Pack, informer.Options[*corev1.Pod]{})
 		require.NoError(t, err)
-		byNode, err := informer.AddIndex(inf, packed.Index(func(p *corev1.Pod) []string {
-			return []string{p.Spec.NodeName}
+		byNode, err := informer.AddIndex(inf, packed.Index(func(p *corev1.Pod, add func(string)) {
+			add(p.Spec.NodeName)
 		}))
 		require.NoError(t, err)
 		go func() { _ = inf.Run(t.Context()) }()

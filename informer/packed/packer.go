@@ -162,12 +162,12 @@ func (p *Packer[T]) decode(data string) (object T, err error) {
 
 // Index makes a function for [informer.AddIndex] of one that takes the object. An object that cannot be decoded is
 // found under no value, and the index's Err says so.
-func Index[T informer.Object, V comparable](fn func(T) []V) func(Value[T]) []V {
-	return func(v Value[T]) []V {
+func Index[T informer.Object, V comparable](fn func(object T, add func(V))) func(Value[T], func(V)) {
+	return func(v Value[T], add func(V)) {
 		object, err := v.Object()
 		if err != nil {
 			panic(err) // which the informer reports
 		}
-		return fn(object)
+		fn(object, add)
 	}
 }

@@ -31,16 +31,15 @@ func ourStore(b *testing.B, f *feed, pods []*corev1.Pod) (inf *informer.SharedIn
 	owners *informer.Index[types.UID, *corev1.Pod]) {
 	inf, err := informer.New[*corev1.Pod](f, informer.Options[*corev1.Pod]{})
 	must(b, err)
-	_, err = informer.AddIndex(inf, func(p *corev1.Pod) []string { return []string{p.Namespace} })
+	_, err = informer.AddIndex(inf, func(p *corev1.Pod, add func(string)) { add(p.Namespace) })
 	must(b, err)
-	owners, err = informer.AddIndex(inf, func(p *corev1.Pod) []types.UID {
+	owners, err = informer.AddIndex(inf, func(p *corev1.Pod, add func(types.UID)) {
 		if c := metav1.GetControllerOfNoCopy(p); c != nil {
-			return []types.UID{c.UID}
+			add(c.UID)
 		}
-		return nil
 	})
 	must(b, err)
-	_, err = informer.AddIndex(inf, func(p *corev1.Pod) []string { return []string{p.Spec.NodeName} })
+	_, err = informer.AddIndex(inf, func(p *corev1.Pod, add func(string)) { add(p.Spec.NodeName) })
 	must(b, err)
 	background(b, inf.Run)
 	f.list(pods)

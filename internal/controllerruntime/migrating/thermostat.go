@@ -157,7 +157,7 @@ func ourConditions(c *reconcile.Controller, sites *informer.SharedIndexInformer[
 
 // ourIndex finds the pods of a node.
 func ourIndex(pods *informer.SharedIndexInformer[*corev1.Pod]) ([]*corev1.Pod, error) {
-	byNode, err := informer.AddIndex(pods, func(p *corev1.Pod) []string { return []string{p.Spec.NodeName} })
+	byNode, err := informer.AddIndex(pods, func(p *corev1.Pod, add func(string)) { add(p.Spec.NodeName) })
 	if err != nil {
 		return nil, err
 	}
