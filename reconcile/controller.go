@@ -158,6 +158,7 @@ func NewController(name string, r Reconciler, opts Options) (*Controller, error)
 		return nil, fmt.Errorf("NewController %q: %w", name, err)
 	}
 	c.ledger = debts.New(c.keys, func(key Key) { c.add(key, false) }, c.unparked)
+	c.ledger.Controller = name
 	if c.keys.Remembers() {
 		c.paths = writes.NewPaths(c.ledger.States)
 	}

@@ -92,7 +92,7 @@ type Manager struct {
 	started  atomic.Bool
 	ready    atomic.Pointer[string] // what the first sync still waits for; nil when it is complete
 	progress progressOfRun
-	tracks   atomic.Bool // informers make their requests through TrackWrites
+	tracking debts.Tracking
 	unseen   unseenWords
 }
 
@@ -127,6 +127,7 @@ func NewManager(opts ManagerOptions) (*Manager, error) {
 		}
 	}
 	debts.Together(m.ledgers...)
+	m.tracking.Ledgers = m.ledgers
 	for _, inf := range opts.Informers {
 		m.manage(inf)
 	}
@@ -353,7 +354,7 @@ func (m *Manager) waitForCaches(ctx context.Context) error {
 			}
 		}
 	}
-	if err := m.checkTracking(log); err != nil {
+	if err := m.tracking.Check(log); err != nil {
 		return err
 	}
 	m.ready.Store(nil)
@@ -424,73 +425,4 @@ func (m *Manager) missingCaches(ctx context.Context, refused map[Informer]bool) 
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// checkTracking returns an error if some of the informers that controllers depend on make their requests through
-// TrackWrites and others do not: the mistake would show as duplicate objects some day. If none does, the program does
-// not use TrackWrites.
-func (m *Manager) checkTracking(log klog.Logger) error {
-	var missing []error
-	seen := 0
-	for _, c := range m.opts.Controllers {
-		for _, ca := range c.ledger.Caches() {
-			if !heardFrom(ca) {
-				continue // it follows no object, or no namespace, yet
-			}
-			passed, unread := ca.Learner.Tracked()
-			if !passed {
-				missing = append(missing, untracked(c.name, ca))
-				continue
-			}
-			seen++
-			if !ca.Learner.HasScope() {
-				log.Info("An informer asks for what is no collection of a Kubernetes API, so writes there are not "+
-					"waited for, unless Wrote and Deleted tell of them",
-					"controller", c.name, "informer", ca.Name(), "address", unread)
-			}
-		}
-	}
-	m.tracks.Store(seen > 0)
-	switch {
-	case len(missing) == 0:
-		return nil
-	case seen == 0:
-		log.Info("No informer makes its requests through TrackWrites, so own writes are waited for only where Wrote " +
-			"and Deleted tell of them: make all clients from what reconcile.ClientConfig returns")
-		return nil
-	}
-	return errors.Join(missing...)
-}
-
-// heardFrom reports whether a request of the informer has had an answer: so it has passed TrackWrites if ever it will.
-// A list that has begun may not have been sent yet.
-func heardFrom(ca *debts.Cache) bool {
-	h := ca.Health()
-	return h.Lists > 0 && (h.Listed > 0 || h.LastError != nil)
-}
-
-func untracked(controller string, ca *debts.Cache) error {
-	return fmt.Errorf("controller %s depends on informer %s, whose requests do not pass TrackWrites as those of other "+
-		"informers do: make its client from what reconcile.ClientConfig returns, too", controller, ca.Name())
-}
-
-// checkTracked is checkTracking for a cache that comes and goes, once it has made requests. A mistake ends the Manager.
-func (m *Manager) checkTracked(controller string, ca *debts.Cache) {
-	passed, _ := ca.Learner.Tracked()
-	switch {
-	case passed == m.tracks.Load():
-	case !passed:
-		m.failures.add(untracked(controller, ca))
-	case !m.tracks.Swap(true):
-		for _, c := range m.opts.Controllers {
-			for _, other := range c.ledger.Caches() {
-				if !heardFrom(other) {
-					continue
-				}
-				if passed, _ := other.Learner.Tracked(); !passed {
-					m.failures.add(untracked(c.name, other))
-				}
-			}
-		}
-	}
 }

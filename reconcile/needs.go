@@ -88,7 +88,11 @@ func Needs[R any, N comparable, T any](c *Controller, from *informer.SharedIndex
 				c.enqueueFor(key, "Needs "+to.Name())
 			}
 		},
-		Ready:   func(ca *debts.Cache) { c.manager.checkTracked(c.name, ca) },
+		Ready: func(ca *debts.Cache) {
+			if err := c.manager.tracking.CheckComing(c.ledger, ca); err != nil {
+				c.manager.failures.add(err)
+			}
+		},
 		NamedBy: namedBy(from, names),
 	}
 	to.family.Use(u) // before the handler, which is told at once of what the informer holds

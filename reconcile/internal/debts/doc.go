@@ -8,6 +8,7 @@
 //	      Park               a worker has taken a key: must it wait?
 //	      Join, GiveUp       a cache comes, or goes
 //	      Ledgers.Inherit    what the last leader has left
+//	      Tracking           the informers have made their first requests: do all of them take part?
 //	out   keys.Table         holds the keys that are parked
 //	      enqueue, unparked  the two functions given to New: a key runs again, now that nothing is missing
 //	      arrived            that given to Join: so do the keys that have run without a cache, which is complete now
@@ -38,5 +39,5 @@
 // # Reading order
 //
 // debt.go; ledger.go with cache.go and partition.go; debtor.go; ready.go with coming.go; relister.go. What a leader
-// leaves to the next one: legacy.go, inheritance.go.
+// leaves to the next one: legacy.go, inheritance.go. Do all informers take part? tracking.go.
 package debts

@@ -24,6 +24,8 @@ import (
 // Versions are compared within one resource only: Kubernetes promises no order across resources.
 type Ledger struct {
 	// Not changed once the Manager has started.
+	Controller string // its name, for messages
+
 	table    *keys.Table            // holds the keys that are parked; its lock may be taken with mu held
 	enqueue  func(Key)              // puts a key into the queue; called without mu
 	unparked func(Key, status.Wait) // the same for a key that was parked, and how long it was; called without mu
