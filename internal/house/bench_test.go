@@ -37,7 +37,8 @@ func TestTheBenchFindsItsBenchmarks(t *testing.T) {
 		ast.Inspect(literal, func(n ast.Node) bool {
 			if of, ok := n.(*ast.CompositeLit); ok && of != literal {
 				unit := stringFields(of)["unit"]
-				require.True(t, unit == "" || reports(source, unit), "the row %q: nothing reports %s", row["workload"], unit)
+				require.True(t, unit == "" || reports(source, unit), "the row %q: nothing reports %s", row["workload"],
+					unit)
 			}
 			return true
 		})
