@@ -71,14 +71,12 @@ func TestBytes(t *testing.T) {
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
-	grows(t, "pods", follows[*corev1.Pod](t, server.Config(), "pods", func(p *corev1.Pod, add func(string)) {
-		add(p.Spec.NodeName)
-	}))
+	byNode := func(p *corev1.Pod, add func(string)) { add(p.Spec.NodeName) }
+	grows(t, "pods", follows(t, server.Config(), "pods", byNode))
 	grows(t, "pods, unstructured", follows[*unstructured.Unstructured](t, server.Config(), "pods", nil))
 	grows(t, "pods, their metadata", follows[*metav1.PartialObjectMetadata](t, server.Config(), "pods", nil))
-	grows(t, "secrets", follows[*corev1.Secret](t, server.Config(), "secrets", func(s *corev1.Secret, add func(string)) {
-		add(s.Name) // a bucket for each
-	}))
+	byName := func(s *corev1.Secret, add func(string)) { add(s.Name) } // a bucket for each
+	grows(t, "secrets", follows(t, server.Config(), "secrets", byName))
 }
 
 const many = 1000 // objects

@@ -62,6 +62,9 @@ func Needs[R any, N comparable, T any](c *Controller, from *informer.SharedIndex
 	case to == nil:
 		c.mistake("Needs: the Dynamic is nil")
 		return
+	case names == nil:
+		c.mistake("Needs: the function is nil")
+		return
 	case c.manager != nil || to.manager != nil:
 		c.mistake("Needs was called after NewManager")
 		return

@@ -32,7 +32,8 @@ func TestTheBenchFindsItsBenchmarks(t *testing.T) {
 		rows++
 		name := regexp.MustCompile(`^\w+`).FindString(row["bench"])
 		source := testsOf(t, filepath.Join(bench, row["home"]))
-		require.True(t, strings.Contains(source, "func Benchmark"+name+"(b *testing.B)"), "the row %q, Benchmark%s in %q",
+		require.True(t, strings.Contains(source, "func Benchmark"+name+"(b *testing.B)"),
+			"the row %q: Benchmark%s of %q",
 			row["workload"], name, row["home"])
 		ast.Inspect(literal, func(n ast.Node) bool {
 			if of, ok := n.(*ast.CompositeLit); ok && of != literal {
