@@ -77,41 +77,53 @@ all-systems: systems ## the same for all modules that users import; minutes, as 
 CASES = ^(TestAKeyWaitsInEachCaseOfTheModel|TestAKeyWaitsWhateverElseHappens|$(strip \
 	)TestCheckFinds|TestCheckSwitchesOffByName|TestCheckIsSilentAboutRightPrograms)$$
 
-# The etcd operator's tests wait for real members most of the time: 12 minutes, in which the others run beside them.
-.PHONY: test test-others test-library test-rest test-controlplane test-etcd
+# Two at once. The etcd operator's tests wait for real members most of the time, the others compute. Each target is one
+# go test, so that with make --keep-going one that fails keeps none from running.
+.PHONY: test first second
 test: build ## all tests, those against a real control plane included; .ci/run has the targets that take turns beside it
-	@$(MAKE) --no-print-directory -j2 test-others test-etcd
-test-others:
-	@$(MAKE) --no-print-directory IN_TURN=1 test-library test-rest test-controlplane
+	@$(MAKE) --no-print-directory -j2 first second
+first second:
+	@$(MAKE) --no-print-directory IN_TURN=1 $($@)
 ifdef IN_TURN
 .NOTPARALLEL:
 endif
+first  = test-library test-cases test-purego test-allocations test-rest
+second = test-etcd test-controlplane test-node $(TESTED:%=test-in-%)
+
+.PHONY: test-library test-cases test-purego test-allocations test-rest
 test-library: build
 	$(TEST) $(RACE) -timeout 25m -skip '$(CASES)' $(LIBRARY)
+test-cases:
 	$(TEST) -run '$(CASES)' ./reconcile/internal/debts ./reconcile/reconciletest
+test-purego:
 	$(TEST) -tags purego ./informer/internal/wire/...
+test-allocations:
 	$(TEST) -run NoAllocations ./workqueue
+test-rest: build
+	$(TEST) -timeout 25m $(REST)
+
+.PHONY: test-etcd test-controlplane test-node
+test-etcd: build
+	cd examples/etcd && $(TEST) -timeout 30m ./...
+test-controlplane: build
+	cd internal/controlplane && $(TEST) $(RACE) -timeout 5m ./plane ./supervisor
+test-node: build
+	cd internal/controlplane && $(TEST) ./node ./hpa
+
+# The modules whose tests need no target of their own. A test of internal/controllerruntime reads files of another
+# module, whose changes the test cache does not see.
+TESTED = $(MODULES) internal/tools internal/controllerruntime internal/zoo internal/upgrades
+.PHONY: $(TESTED:%=test-in-%)
+$(TESTED:%=test-in-%): test-in-%: build
+	cd $* && $(TEST) -timeout 25m $(FLAGS) $(or $(ONLY),./...)
+test-in-internal/tools: ONLY = ./mutate
+test-in-internal/controllerruntime: FLAGS = -count=1 -skip '$(TWINS)'
+
 # The operators on controller-runtime pass the same tests as ours, in memory with the others, on a control plane here.
 TWINS = ^TestOnACluster$$
 .PHONY: test-twins
 test-twins: build ## the operators on controller-runtime on a control plane; make release runs it
 	cd internal/controllerruntime && $(TEST) -count=1 -run '$(TWINS)' ./cronbackup ./tenant
-# A test of internal/controllerruntime reads files of another module, whose changes the test cache does not see.
-test-rest: build
-	$(TEST) -timeout 25m $(REST)
-	cd internal/tools && $(TEST) ./mutate
-	cd informer/packed && $(TEST) ./...
-	cd informer/ctrlruntime && $(TEST) ./...
-	cd reconcile/reconciletest/builtin && $(TEST) ./...
-	cd reconcile/reconciletest/cel && $(TEST) ./...
-	cd reconcile/traces && $(TEST) ./...
-	cd internal/controllerruntime && $(TEST) -count=1 -skip '$(TWINS)' ./...
-	cd internal/zoo && $(TEST) -timeout 25m ./...
-	cd internal/upgrades && $(TEST) ./...
-test-etcd: build
-	cd examples/etcd && $(TEST) -timeout 30m ./...
-test-controlplane:
-	cd internal/controlplane && $(TEST) $(RACE) -timeout 5m ./plane ./supervisor && $(TEST) ./node ./hpa
 
 # go test shows the output of a package only when its tests are done. Building first shows the progress.
 .PHONY: build
