@@ -22,3 +22,9 @@ func namedBy[R, N any](from *informer.SharedIndexInformer[R], names func(R) []N)
 		return nil
 	}
 }
+
+func each[N any](names []N, add func(N)) {
+	for _, name := range names {
+		add(name)
+	}
+}

@@ -72,11 +72,7 @@ func Needs[R any, N comparable, T any](c *Controller, from *informer.SharedIndex
 		c.mistake("Needs was called twice for %s", to.Name())
 		return
 	}
-	index, err := informer.AddIndex(from, func(o R, add func(N)) {
-		for _, name := range names(o) {
-			add(name)
-		}
-	})
+	index, err := informer.AddIndex(from, func(object R, add func(N)) { each(names(object), add) })
 	if err != nil {
 		c.mistake("Needs: %w", err)
 		return

@@ -39,6 +39,7 @@ type Namer[T any] struct {
 
 	// The following belong to the informer's goroutine: an inline handler is called by one at a time.
 	named     []Key // space for the keys of one event
+	last      *T    // see ask
 	panicking map[Key]*panicking[T]
 	askAt     time.Time // the first of their times
 	panics    lifecycle.LogLimit
@@ -51,10 +52,10 @@ func (n *Namer[T]) Handle(e informer.Event[T]) {
 	if earlier != nil {
 		all = earlier.with(e)
 	}
-	worth, err := n.ask(all, earlier != nil)
+	worth, err := n.ask(all, earlier)
 	switch {
 	case err != nil:
-		n.panicked(all, 0, err)
+		n.panicked(earlier.then(all, e), err)
 	case earlier != nil:
 		n.forget(e.Key, returned)
 	}
@@ -96,13 +97,15 @@ func (n *Namer[T]) wants(e informer.Event[T]) (holds bool, err error) {
 }
 
 // ask reports whether an event is worth a look, and puts its keys into named if it is: those of the object's old state
-// and of its new one. Nearly always they are the same, in the same order. With always it is worth a look whatever Wants
-// says. The error is the panic of a function of the user's; then named has the keys of the other state.
-func (n *Namer[T]) ask(e informer.Event[T], always bool) (worth bool, err error) {
-	n.named = n.named[:0]
+// and of its new one. Nearly always they are the same, in the same order. If a function has panicked on the object
+// earlier, the event is worth a look whatever Wants says, and has the keys of the state between, too. The error is the
+// panic of a function of the user's; then named has the keys of the other states, and last is the new one, if it is one
+// of them.
+func (n *Namer[T]) ask(e informer.Event[T], earlier *panicking[T]) (worth bool, err error) {
+	n.named, n.last = n.named[:0], nil
 	if e.Type == informer.Updated && n.Wants != nil && !e.Resync {
 		worth, err = n.wants(e)
-		if err == nil && !worth && !always {
+		if err == nil && !worth && earlier == nil {
 			return false, nil
 		}
 	}
@@ -124,12 +127,21 @@ func (n *Namer[T]) ask(e informer.Event[T], always bool) (worth bool, err error)
 	}
 	if e.Type != informer.Deleted {
 		now, failed = n.keysOf(e.New)
-		err = cmp.Or(err, failed)
 		for i, k := range now {
 			if i >= len(old) || k != old[i] {
 				n.named = append(n.named, k)
 			}
 		}
+		if err != nil && failed == nil {
+			last := e.New
+			n.last = &last
+		}
+		err = cmp.Or(err, failed)
+	}
+	if earlier != nil && earlier.between != nil {
+		between, failed := n.keysOf(*earlier.between)
+		n.named = append(n.named, between...)
+		err = cmp.Or(err, failed)
 	}
 	return true, err
 }

@@ -20,15 +20,33 @@ import (
 const (
 	firstAskAgain = time.Second
 	lastAskAgain  = 5 * time.Minute
-	// mostAskAgain is how often the functions are called again for an object that is gone.
+	// mostAskAgain is how often the functions are called again for an object that is gone, also if there is another one
+	// of its name.
 	mostAskAgain = 10
 )
 
 // panicking is an object on which a function of a source has panicked. It belongs to the informer's goroutine.
 type panicking[T any] struct {
 	event informer.Event[T] // what has changed since the functions last returned
-	tries int               // since the object changed
-	next  time.Time         // not before that are they called again
+	// between is the latest state between the two of the event on which the functions have returned; nil: on none.
+	between *T
+	told    bool      // the keys of its new state have been named
+	gone    bool      // the event begins with a state of an object that is gone
+	tries   int       // since the object changed or, if gone, since it went
+	next    time.Time // not before that are they called again
+}
+
+// then returns what is kept of an object that has changed further, and on which a function has panicked again. p may be
+// nil.
+func (p *panicking[T]) then(all, e informer.Event[T]) panicking[T] {
+	if p == nil {
+		return panicking[T]{event: all, gone: e.Type == informer.Deleted}
+	}
+	now := panicking[T]{event: all, between: p.between, gone: p.gone || e.Type == informer.Deleted}
+	if p.gone {
+		now.tries = p.tries + 1
+	}
+	return now
 }
 
 // with returns what has changed since the functions last returned, now that there is a further change.
@@ -47,10 +65,21 @@ func (p *panicking[T]) with(e informer.Event[T]) informer.Event[T] {
 	return e
 }
 
-// panicked keeps an object for another try, unless it is gone and has had its tries.
-func (n *Namer[T]) panicked(e informer.Event[T], tries int, err error) {
-	if e.Type == informer.Deleted && tries > mostAskAgain {
+// panicked keeps an object for another try, unless it is gone and has had its tries. Then one of the same name counts
+// by itself.
+func (n *Namer[T]) panicked(p panicking[T], err error) {
+	e := p.event
+	if p.gone && p.tries > mostAskAgain {
 		n.forget(e.Key, "An object that makes a function of a source panic is gone, and its keys are not known")
+		switch {
+		case e.Type == informer.Deleted:
+		case p.between != nil:
+			e.Type, e.Old = informer.Updated, *p.between
+			n.Handle(e)
+		default:
+			e.Type, e.Old = informer.Added, *new(T)
+			n.Handle(e)
+		}
 		return
 	}
 	if n.panicking == nil {
@@ -60,10 +89,13 @@ func (n *Namer[T]) panicked(e informer.Event[T], tries int, err error) {
 		n.log(e.Key, err, "A function of a source panicked on an object: until it returns, each change names the keys "+
 			"that the object had before", "stack", lifecycle.StackOf(err))
 	}
-	next := time.Now().Add(lifecycle.Doubled(firstAskAgain, tries, lastAskAgain))
-	n.panicking[e.Key] = &panicking[T]{e, tries, next}
-	if n.askAt.IsZero() || next.Before(n.askAt) {
-		n.askAt = next
+	if n.last != nil {
+		p.between, p.told = n.last, true
+	}
+	p.next = time.Now().Add(lifecycle.Doubled(firstAskAgain, p.tries, lastAskAgain))
+	n.panicking[e.Key] = &p
+	if n.askAt.IsZero() || p.next.Before(n.askAt) {
+		n.askAt = p.next
 	}
 	n.Invalid.set(e.Key, &informer.InvalidError{Object: metadataOfEvent(e), Err: err})
 }
@@ -96,8 +128,13 @@ func (n *Namer[T]) AskAgain() {
 			}
 			continue
 		}
-		if _, err := n.ask(p.event, true); err != nil {
-			n.panicked(p.event, p.tries+1, err)
+		if _, err := n.ask(p.event, p); err != nil {
+			if n.last != nil && !p.told {
+				n.addNamed(p.event, keys.Sighting{})
+			}
+			again := *p
+			again.tries++
+			n.panicked(again, err)
 			continue
 		}
 		n.forget(key, returned)
