@@ -37,8 +37,8 @@ type ManagerOptions struct {
 	// and when the Manager is told to stop: then they have DrainTimeout to return, as reconciles have, and the Lease is
 	// kept for them. A function that returns nil is done for this tenure. An error before its ctx has ended stops the
 	// Manager, and Run returns it; an error after that is logged. A function that returns while some of its work goes
-	// on returns an error that wraps [ErrStuck]: then the Lease is not released. With shards there are none: no process
-	// leads all of them.
+	// on returns an error that wraps [ErrStuck]: then the Lease is not released. With shards there are none, as no
+	// process leads all of them: see sharding.Shards.While.
 	WhileLeading map[string]func(ctx context.Context) error
 	// Beside are functions that run whether this process leads or not. They are called once, when the caches are
 	// complete, but for namespaces that the server refuses: see [Manager.Run]. Their ctx ends when the workers have
@@ -157,8 +157,8 @@ func (opts ManagerOptions) mistakes() (errs []error) {
 		mistake("Elector is a nil %T; leave it out", opts.Elector)
 	}
 	if shards, ok := opts.Elector.(sharder); ok && len(opts.WhileLeading) > 0 {
-		mistake("WhileLeading is set, and with the shards %s no process leads all of them: use Beside, or a Manager "+
-			"of its own with an elector", shards)
+		mistake("WhileLeading is set, and with the shards %s no process leads all of them: use Beside, with "+
+			"Shards.While in it where one process has to do it", shards)
 	}
 	for i, inf := range opts.Informers {
 		if kube.IsNil(inf) {

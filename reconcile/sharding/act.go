@@ -99,7 +99,7 @@ func (a *actor) newLife() string {
 
 // do does a step. A write that came too late waits for what was written in its place.
 func (a *actor) do(ctx context.Context, next step, changed <-chan struct{}) {
-	try, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.tryTimeout())
+	try, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.opts.tryTimeout())
 	defer cancel()
 	var err error
 	switch next.kind {

@@ -25,9 +25,10 @@
 //
 //   - Keys of one controller run in several processes at once. A Reconciler that keeps a state across keys in memory,
 //     such as which ports are taken, has a part of it only.
-//   - ManagerOptions.WhileLeading is refused, since no process leads all slices. What Beside and Throughout have runs
-//     in all replicas, and now also writes in all of them: a fence of slices lets a write pass that is no run's, and
-//     that of an elector lets only the leader's pass.
+//   - ManagerOptions.WhileLeading is refused, since no process leads all slices. [Shards.While], in Beside, runs a
+//     function in one replica: that which leads a key. What Beside and Throughout have without it runs in all replicas,
+//     and now also writes in all of them: a fence of slices lets a write pass that is no run's, and that of an elector
+//     lets only the leader's pass.
 //   - A delay ends with a move of its slice, and the key runs at once: a RequeueAfter, that of failures, and a
 //     Retry-After of the server, too. So does a pause: see Controller.Pause.
 //   - A key that Enqueue or WatchesChan names has to be named in each replica: it runs in the one that leads it. So a
@@ -158,7 +159,9 @@
 //     no new work begins in these, and a call that does not return keeps all keys of its slice from running, in all
 //     replicas, until its process restarts. [Shards.Health] finds such slices, in all replicas, as it finds those that
 //     nobody leads; [Shards.Check], and with it /healthz of a Manager, fails where the call is.
-//   - Shares are even in slices, not in work. There are no weights, and a hot slice is not split.
+//   - Shares are even in slices, not in work. [Stats] has the runs of each slice and what they took, so that a hot one
+//     is seen. There are no weights, and a hot slice is not split: the remedy is a finer Options.By, such as [ByKey] in
+//     place of the namespace, where the keys of a namespace do not depend on each other.
 //   - Labels on both sides: a Lease that loses its label by hand is invisible until it is renewed.
 //
 // # Permissions

@@ -64,11 +64,10 @@ func (s *Shards) Health() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	late := s.opts.DrainTimeout + s.opts.StopGrace + s.opts.RetryPeriod
-	var unled, kept []int
+	unled := orphans(s.led, s.opts.LeaseDuration)
+	var kept []int
 	for slice, l := range s.led {
-		if time.Since(l.until) > s.opts.LeaseDuration {
-			unled = append(unled, slice)
-		} else if !l.asked.IsZero() && time.Since(l.asked) > late {
+		if !l.asked.IsZero() && time.Since(l.asked) > late && !slices.Contains(unled, slice) {
 			kept = append(kept, slice)
 		}
 	}
@@ -82,6 +81,16 @@ func (s *Shards) Health() error {
 			"owners have not ended their work", s, len(kept), len(s.led), kept, late))
 	}
 	return errors.Join(errs...)
+}
+
+// orphans returns the slices that nobody has led for longer than a LeaseDuration.
+func orphans(slices []led, leaseDuration time.Duration) (all []int) {
+	for slice, l := range slices {
+		if time.Since(l.until) > leaseDuration {
+			all = append(all, slice)
+		}
+	}
+	return all
 }
 
 func whyUnled(w world) string {
@@ -103,6 +112,9 @@ type led struct {
 	epoch int64     // since when it is
 	since time.Time // when this process has seen that
 	asked time.Time // when it has seen that another one asks for the slice; zero: nobody does
+	// idle is since when the owner before this one may not have worked on it; zero: it has had none, or it was opened
+	// here since. See [Pauses].
+	idle time.Time
 }
 
 // noteLed notes by whom and until when each slice is led, as far as a world shows. A Lease counts for deadline, the
@@ -124,11 +136,14 @@ func noteLed(all []led, w world, deadline time.Duration) []led {
 	}
 	for slice, owner := range t.Owners {
 		l := &all[slice]
+		if l.owner != owner || l.epoch != t.Epochs[slice] {
+			if l.owner != 0 {
+				l.idle = l.idleFrom(now, deadline)
+			}
+			l.owner, l.epoch, l.since, l.asked = owner, t.Epochs[slice], now, time.Time{}
+		}
 		if u := until[owner]; u.After(l.until) {
 			l.until = u
-		}
-		if l.owner != owner || l.epoch != t.Epochs[slice] {
-			l.owner, l.epoch, l.since, l.asked = owner, t.Epochs[slice], now, time.Time{}
 		}
 		if t.Next[slice] == 0 {
 			l.asked = time.Time{}
@@ -137,4 +152,16 @@ func noteLed(all []led, w world, deadline time.Duration) []led {
 		}
 	}
 	return all
+}
+
+// idleFrom returns since when the owner that a slice has had may not have worked on it: it was asked for it, its Lease
+// has run out, or it has given the slice away just now.
+func (l led) idleFrom(now time.Time, deadline time.Duration) time.Time {
+	switch {
+	case !l.asked.IsZero():
+		return l.asked
+	case now.After(l.until):
+		return l.until.Add(-deadline)
+	}
+	return now
 }

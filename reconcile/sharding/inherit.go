@@ -91,7 +91,12 @@ func (s term) open(fresh []*work) []int {
 	open := slices.DeleteFunc(fresh, func(w *work) bool { return s.works[w.slice] != w })
 	for _, w := range open {
 		w.open, s.r.holds[w.slice].heard = true, true
+		if w.slice < len(s.led) {
+			s.stats.Pauses.add(&s.led[w.slice])
+		}
 	}
+	close(s.changed)
+	s.changed = make(chan struct{})
 	return slicesOf(open)
 }
 

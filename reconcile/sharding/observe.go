@@ -48,7 +48,7 @@ func (o *observer) run(ctx context.Context) {
 // follow lists, and watches until the stream ends. A replica renews its own Lease every few seconds, so a stream that
 // does not show that is doubted.
 func (o *observer) follow(ctx context.Context) error {
-	try, cancel := context.WithTimeout(ctx, o.tryTimeout())
+	try, cancel := context.WithTimeout(ctx, o.opts.tryTimeout())
 	all, err := o.client.list(try)
 	cancel()
 	if err != nil {
@@ -62,7 +62,7 @@ func (o *observer) follow(ctx context.Context) error {
 
 	ctx, cancel = context.WithCancel(ctx)
 	defer cancel()
-	opening := time.AfterFunc(o.tryTimeout(), cancel)
+	opening := time.AfterFunc(o.opts.tryTimeout(), cancel)
 	stream, err := o.client.watch(ctx, all.ResourceVersion, time.Duration(float64(watchFor)*(0.5+0.5*o.random())))
 	if inTime := opening.Stop(); err != nil || !inTime {
 		if err == nil {

@@ -66,6 +66,11 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
+// tryTimeout is that of one request: when the first renewal times out, a second one still fits before the deadline.
+func (o Options) tryTimeout() time.Duration {
+	return min(o.RetryPeriod+time.Second, (o.RenewDeadline-o.RetryPeriod)/2)
+}
+
 // validate returns all mistakes of Options that have their defaults, in one error.
 func (o Options) validate() error {
 	var errs []error

@@ -103,16 +103,7 @@ func (s term) live(ctx context.Context, lead func(context.Context) error) error 
 	stop()
 	parts.Wait()
 	stuck := errors.Is(err, ErrStuck)
-	s.mu.Lock()
-	over := r.over
-	if stuck { // the others wait until the Lease has expired
-		s.stuck = true
-		r.lose(errStuck)
-		s.settleLocked()
-	} else {
-		s.r, s.last = nil, r
-	}
-	s.mu.Unlock()
+	over := s.conclude(r, stuck)
 	log.Info("No longer taking part", "table", s.String(), "replica", r.name, "reason", over, "err", err)
 	if stuck {
 		return err
@@ -125,6 +116,25 @@ func (s term) live(ctx context.Context, lead func(context.Context) error) error 
 		return nil
 	}
 	return err
+}
+
+// conclude ends a tenure, and returns why it was over before. If work is stuck, the others wait until the Lease has
+// expired.
+func (s term) conclude(r *replica, stuck bool) (over error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	over = r.over
+	if over != nil && !errors.Is(over, errLeft) {
+		s.stats.Losses++
+	}
+	if stuck {
+		s.stuck = true
+		r.lose(errStuck)
+		s.settleLocked()
+	} else {
+		s.r, s.last = nil, r
+	}
+	return over
 }
 
 // leading is the call of the lead function of one tenure.
@@ -250,7 +260,7 @@ func (s *Shards) change(f func()) {
 func (s term) makeLease(ctx context.Context, r *replica) *coordinationv1.Lease {
 	failing := false
 	for ctx.Err() == nil {
-		try, cancel := context.WithTimeout(ctx, s.tryTimeout())
+		try, cancel := context.WithTimeout(ctx, s.opts.tryTimeout())
 		sent := s.now()
 		lease, err := s.client.create(try, replicaLease(s.opts, r.name, sent.Wall))
 		if apierrors.IsAlreadyExists(err) { // the answer to the last try was lost; the first renewal begins the tenure
@@ -286,7 +296,7 @@ func (s term) removeOwn(ctx context.Context, name string, lease *coordinationv1.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.StopGrace)
 	defer cancel()
 	for {
-		try, end := context.WithTimeout(ctx, s.tryTimeout())
+		try, end := context.WithTimeout(ctx, s.opts.tryTimeout())
 		err := s.client.remove(try, name, version{uid: string(lease.UID)})
 		end()
 		if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) ||
@@ -319,7 +329,7 @@ func (s term) renew(ctx context.Context, r *replica, base *coordinationv1.Lease)
 // applied an earlier one whose answer was lost, or somebody has edited the Lease, it answers with a conflict, and a
 // read tells whether there is still a Lease to renew.
 func (s term) tryRenew(ctx context.Context, r *replica, base *coordinationv1.Lease) *coordinationv1.Lease {
-	try, cancel := context.WithTimeout(ctx, s.tryTimeout())
+	try, cancel := context.WithTimeout(ctx, s.opts.tryTimeout())
 	defer cancel()
 	for {
 		sent := s.now()
@@ -340,6 +350,9 @@ func (s term) tryRenew(ctx context.Context, r *replica, base *coordinationv1.Lea
 			}
 		}
 		if ctx.Err() == nil {
+			s.mu.Lock()
+			s.stats.RenewalFailures++
+			s.mu.Unlock()
 			klog.FromContext(ctx).V(1).Info("A renewal failed", "table", s.String(), "err", err)
 		}
 		return base

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,9 +55,10 @@ type Shards struct {
 	seen    world
 	lease   *coordinationv1.Lease // the table's, as it was seen: what is written keeps its metadata
 	led     []led                 // of each slice; nil before the first Run
-	failing error                 // why this replica has no Lease; nil: it has one, or has not asked for it
-	refusal error                 // why there can be no table; nil: there can
-	member  bool                  // some tenure has come as far as the table
+	loads   loads
+	failing error // why this replica has no Lease; nil: it has one, or has not asked for it
+	refusal error // why there can be no table; nil: there can
+	member  bool  // some tenure has come as far as the table
 	stats   Stats
 }
 
@@ -68,6 +68,8 @@ type work struct {
 	epoch   int64
 	ctx     context.Context // ends when the work has to
 	cancel  context.CancelCauseFunc
+	kept    context.Context // a child of ctx that ends as soon as the slice is to be given away
+	release context.CancelCauseFunc
 	open    bool        // Inherit has settled what earlier owners have left: Enter lets work begin
 	running int         // calls of Enter that have not left
 	drain   *time.Timer // ends ctx; nil until the slice is to be given away
@@ -141,6 +143,7 @@ func (s *Shards) Enter(ctx context.Context, key types.NamespacedName) (working c
 		return nil, nil, fmt.Errorf("%w %d, of %s", ErrNotOwned, slice, key)
 	}
 	w.running++
+	began := time.Now()
 	working, cancel := context.WithCancelCause(context.WithValue(ctx, workKey{s}, w))
 	unhook := context.AfterFunc(w.ctx, func() { cancel(context.Cause(w.ctx)) })
 	return working, sync.OnceFunc(func() {
@@ -148,6 +151,7 @@ func (s *Shards) Enter(ctx context.Context, key types.NamespacedName) (working c
 		cancel(nil)
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		s.loads.ran(slice, time.Since(began))
 		if w.running--; w.running == 0 && !w.stopping.IsZero() {
 			s.settleLocked()
 		}
@@ -181,13 +185,12 @@ func (s *Shards) settleLocked() {
 		case s.r.over != nil:
 			w.cancel(fmt.Errorf("%w any more: %w", ErrNotOwned, s.r.over))
 		case w.drain == nil:
-			why := "another replica waits for it"
+			why := fmt.Errorf("%w any more: another replica waits for it", ErrNotOwned)
 			if s.r.leaving {
-				why = "this replica leaves"
+				why = fmt.Errorf("%w any more: this replica leaves", ErrNotOwned)
 			}
-			w.drain = time.AfterFunc(s.opts.DrainTimeout, func() {
-				w.cancel(fmt.Errorf("%w any more: %s", ErrNotOwned, why))
-			})
+			w.release(why)
+			w.drain = time.AfterFunc(s.opts.DrainTimeout, func() { w.cancel(why) })
 		}
 		if w.running == 0 {
 			if w.drain != nil {
@@ -205,6 +208,7 @@ func (s *Shards) settleLocked() {
 			if h.phase == working && s.works[slice] == nil && s.r.over == nil {
 				w := &work{slice: slice, epoch: h.epoch}
 				w.ctx, w.cancel = context.WithCancelCause(s.tenure)
+				w.kept, w.release = context.WithCancelCause(w.ctx)
 				s.works[slice] = w
 				s.stats.Gained++
 			}
@@ -231,43 +235,8 @@ func (s *Shards) pace(n float64) time.Duration {
 	return time.Duration(float64(s.opts.RetryPeriod) * n * (1 + 0.2*s.random()))
 }
 
-// tryTimeout is that of one request: when the first renewal times out, a second one still fits before the deadline.
-func (s *Shards) tryTimeout() time.Duration {
-	return min(s.opts.RetryPeriod+time.Second, (s.opts.RenewDeadline-s.opts.RetryPeriod)/2)
-}
-
 // String returns namespace/name of the table.
 func (s *Shards) String() string { return s.opts.Namespace + "/" + s.opts.Name }
-
-// Stats is the present state of a replica, and its counters since it was made.
-type Stats struct {
-	Slices  []int  // those whose work may begin
-	Members int    // replicas in the table
-	Turn    int64  // of the table: how often it was changed in its present life
-	Tenures uint64 // begun: one, and one more after each loss
-	// Gained and Lost count slices that came to this replica, and whose work has ended.
-	Gained, Lost uint64
-	Requests     uint64 // sent, whether answered or not
-	LostRaces    uint64 // writes that came too late: another replica was faster
-}
-
-// Stats returns a snapshot.
-func (s *Shards) Stats() Stats {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	stats := s.stats
-	stats.Requests = s.requests.Load()
-	if t := s.seen.table; t != nil {
-		stats.Members, stats.Turn = len(t.Members), t.Turn
-	}
-	for slice := range s.works {
-		if s.ownsLocked(slice) != nil {
-			stats.Slices = append(stats.Slices, slice)
-		}
-	}
-	slices.Sort(stats.Slices)
-	return stats
-}
 
 // Leader returns the slice of a key and who leads it, by its identity, as far as this replica has seen: empty if nobody
 // does. since is when it has seen that first.

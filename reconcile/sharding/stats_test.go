@@ -1,0 +1,102 @@
+package sharding
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// TestPausesOfSlicesThatMove are counted by the replica that they come to.
+func TestPausesOfSlicesThatMove(t *testing.T) {
+	inGroup(t, nil, func(g *testGroup) {
+		a, b := g.start("a"), g.start("b")
+		time.Sleep(20 * time.Second)
+		require.Zero(t, a.Stats().Pauses, "nobody had them before")
+
+		c := g.start("c")
+		time.Sleep(20 * time.Second)
+		joined := c.Stats()
+		require.Equal(t, uint64(21), joined.Pauses.Count)
+		require.Greater(t, joined.Pauses.Longest, 500*time.Millisecond, "the work that goes on takes a second")
+		require.Less(t, joined.Pauses.Longest, 1200*time.Millisecond)
+		require.LessOrEqual(t, joined.Pauses.Sum, 21*joined.Pauses.Longest)
+
+		require.NoError(t, g.stop(c))
+		time.Sleep(5 * time.Second)
+		pauses := a.Stats().Pauses
+		require.NotZero(t, pauses.Count)
+		require.Less(t, pauses.Longest, time.Second)
+
+		g.kill(b)
+		time.Sleep(20 * time.Second)
+		pauses = a.Stats().Pauses
+		require.Greater(t, pauses.Longest, 14*time.Second, "since the last renewal")
+		require.Less(t, pauses.Longest, 18*time.Second)
+	})
+}
+
+// TestStatsTellTheTenure of a replica, and that it was lost.
+func TestStatsTellTheTenure(t *testing.T) {
+	inGroup(t, nil, func(g *testGroup) {
+		a := g.start("a")
+		time.Sleep(20 * time.Second)
+		stats := a.Stats()
+		require.Equal(t, 64, stats.All)
+		require.Len(t, stats.Slices, 64)
+		require.Equal(t, uint64(1), stats.Tenures)
+		require.Greater(t, stats.Remaining, 7*time.Second)
+		require.LessOrEqual(t, stats.Remaining, 10*time.Second)
+		require.Zero(t, stats.RenewalFailures)
+
+		a.cut(true)
+		time.Sleep(12 * time.Second)
+		stats = a.Stats()
+		require.Zero(t, stats.Remaining)
+		require.Equal(t, uint64(1), stats.Losses)
+		require.NotZero(t, stats.RenewalFailures)
+		require.Empty(t, stats.Orphans)
+		time.Sleep(15 * time.Second)
+		require.Len(t, a.Stats().Orphans, 64)
+		a.cut(false)
+		time.Sleep(20 * time.Second)
+		require.Empty(t, a.Stats().Orphans)
+		require.Equal(t, uint64(2), a.Stats().Tenures)
+	})
+}
+
+// TestAHotSliceIsSeen by what its work takes.
+func TestAHotSliceIsSeen(t *testing.T) {
+	inGroup(t, nil, func(g *testGroup) {
+		a := g.alone("a")
+		run := make(chan error)
+		ctx, stop := context.WithCancel(quiet)
+		go func() {
+			run <- a.Run(ctx, func(ctx context.Context) error {
+				a.Inherit(ctx, func(context.Context, []string, bool) {}, func([]int) {})
+				return nil
+			})
+		}()
+		time.Sleep(20 * time.Second)
+		work := func(slice int, took time.Duration) {
+			key := types.NamespacedName{Name: "0"}
+			for i := 1; a.Slice(key) != slice; i++ {
+				key.Name = fmt.Sprint(i)
+			}
+			_, leave, err := a.Enter(quiet, key)
+			require.NoError(t, err)
+			time.Sleep(took)
+			leave()
+		}
+		work(1, time.Second)
+		work(3, 2*time.Second)
+		work(1, 3*time.Second)
+		require.Equal(t, []Load{{1, 2, 4 * time.Second}, {3, 1, 2 * time.Second}}, a.Stats().Loads)
+		stop()
+		require.NoError(t, <-run)
+		require.Len(t, a.Stats().Loads, 2, "they are of this process, and stay")
+	})
+}

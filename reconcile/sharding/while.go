@@ -1,0 +1,52 @@
+package sharding
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// While calls f where the slice of a key is owned, until ctx ends: what one process of all has to do, such as a periodic
+// check of the whole cluster, goes to ManagerOptions.Beside in this form, under a key of its own choice. Different keys
+// spread over the replicas.
+//
+//	Beside: map[string]func(context.Context) error{"sweep": func(ctx context.Context) error {
+//		return shards.While(ctx, types.NamespacedName{Name: "sweep"}, sweep)
+//	}}
+//
+// The context of f ends when ctx does, when the slice is lost, and at once when others have asked for the slice: the
+// keys of the slice wait until f has returned. It is that of work on the slice for [Shards.Fence] and [Shards.Epoch].
+// When the slice comes back f is called again. While returns nil when ctx has ended, and what f has returned by itself.
+//
+// What f writes is in no word to the next owner of the slice, whose caches may not show it yet: f reads from the server
+// what it has to know of that.
+func (s *Shards) While(ctx context.Context, key types.NamespacedName, f func(ctx context.Context) error) error {
+	for ctx.Err() == nil {
+		s.mu.Lock()
+		changed := s.changed
+		s.mu.Unlock()
+		working, leave, err := s.Enter(ctx, key)
+		if err != nil {
+			select {
+			case <-changed:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		w := working.Value(workKey{s}).(*work)
+		if over, err := w.call(working, leave, f); !over {
+			return err
+		}
+	}
+	return nil
+}
+
+// call calls f once, as work with that context. over says that it was told to end.
+func (w *work) call(working context.Context, leave func(), f func(context.Context) error) (over bool, err error) {
+	defer leave()
+	ctx, cancel := context.WithCancelCause(working)
+	defer cancel(nil)
+	defer context.AfterFunc(w.kept, func() { cancel(context.Cause(w.kept)) })()
+	err = f(ctx)
+	return ctx.Err() != nil, err
+}
