@@ -14,7 +14,8 @@ import (
 
 // begin is the state from which all starts: all processes are up, and nothing else is there.
 func begin(ru rules) *modelState {
-	s := &modelState{leases: map[string]version{}, faults: ru.faults}
+	s := &modelState{leases: map[string]version{}, faults: ru.faults, wrote: make([]int, ru.slices),
+		told: make([]bool, ru.slices)}
 	for i := range ru.processes {
 		s.p = append(s.p, &process{work: map[int]int{}})
 		s.start(ru, i)
@@ -81,6 +82,9 @@ func (s *modelState) settle(ru rules, i int, p *process) {
 		p.r.prepared(p.r.wanted(p.now()))
 		if p.asked == nil {
 			p.acts(s, ru)
+		}
+		for _, slice := range p.unopened(ru) {
+			s.opens(p, slice)
 		}
 	}
 }
@@ -248,6 +252,7 @@ func TestNoTwoWorkOnASlice(t *testing.T) {
 		{processes: 2, slices: 1, faults: 1},
 		{processes: 2, slices: 2, faults: 1},
 		{processes: 2, slices: 2, faults: 2, prepares: true},
+		{processes: 2, slices: 2, faults: 2, words: true},
 	} {
 		for name, start := range map[string]*modelState{"nothing": begin(ru), "a group at work": atWork(ru),
 			"a move": aboutToMove(ru)} {
@@ -260,7 +265,8 @@ func TestNoTwoWorkOnASlice(t *testing.T) {
 
 // anyRules are those of a random way, without bugs.
 func anyRules(seed uint64) rules {
-	return rules{processes: 2 + int(seed/3%3)/2, slices: 1 + int(seed%3), prepares: seed/9%2 == 0, fine: seed%2 == 0}
+	return rules{processes: 2 + int(seed/3%3)/2, slices: 1 + int(seed%3), prepares: seed/9%2 == 0, fine: seed%2 == 0,
+		words: seed%5 == 0}
 }
 
 // TestRandomWays takes more of them with THERMOSTAT_SOAK=1. THERMOSTAT_SEED=n repeats one.
@@ -292,7 +298,7 @@ func TestEachPlantedBugIsFound(t *testing.T) {
 		"renews at once OTHER", "sees OTHER", "acts OTHER"}
 	calm := []string{"tick 0", "renews a", "renews b", "sees OTHER", "acts OTHER", "goes on as another OTHER",
 		"table deleted", "lease deleted OWNER"}
-	moves := []string{"tick 0", "renews a", "renews b", "sees", "acts a", "acts b", "ends work"}
+	moves := []string{"tick 0", "renews a", "renews b", "sees", "acts a", "acts b", "ends work", "opens"}
 	for name, bug := range map[string]struct {
 		start func(rules) *modelState
 		rules
@@ -317,6 +323,13 @@ func TestEachPlantedBugIsFound(t *testing.T) {
 		"work goes on under another life of the table": {newLife, rules{slices: 2, otherLife: true,
 			only: []string{"tick 0", "renews a", "renews b", "sees b", "acts b", "goes on as another b"}}},
 		"crashed owners waited for without end": {atWork, rules{faults: 1, nobodyRemoves: true}},
+		"the word of an earlier owner stays": {aboutToMove, rules{slices: 2, faults: 1, words: true, keepsWords: true,
+			only: append(slices.Clone(moves), "leaves b")}},
+		"the word about a dead owner's slice stays": {aboutToMove, rules{slices: 2, faults: 1, words: true,
+			trustsDead: true, only: append(slices.Clone(moves), "crash b")}},
+		"a word of who has not begun": {aboutToMove, rules{slices: 2, faults: 1, words: true, speaksUnheard: true,
+			only: append(slices.Clone(moves), "leaves b")}},
+		"a word is lost": {aboutToMove, rules{slices: 2, words: true, losesWords: true, only: moves}},
 	} {
 		many := bug.ignoreOutside || bug.lookFromSend || bug.slowRenewals || bug.blindWrite || bug.otherLife
 		if raceEnabled && many {
@@ -326,7 +339,7 @@ func TestEachPlantedBugIsFound(t *testing.T) {
 			ru := bug.rules
 			ru.processes, ru.slices = 2, max(ru.slices, 1)
 			start := bug.start(rules{processes: 2, slices: ru.slices, faults: ru.faults, shortWait: ru.shortWait,
-				otherLife: ru.otherLife})
+				otherLife: ru.otherLife, words: ru.words})
 			owner, other := "a", "b"
 			start.p[0].ahead = bug.ahead
 			if len(start.p[1].work) > 0 && bug.slices < 2 {

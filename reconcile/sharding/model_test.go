@@ -17,6 +17,9 @@ import (
 // process looks, acts, renews, crashes, restarts or leaves, and somebody deletes or edits objects by hand. The rules of
 // the processes are not written down here a second time: each has a replica of the package.
 //
+// With rules.words the work of a slice begins by a move of its own, and writes. Whoever gives a slice away leaves word
+// of what was written there last, and whoever opens one has to find that word, or none: then it would list.
+//
 // explore visits every state that can be reached with so many faults, and wander takes random ways with more of all. In
 // each state no two processes work on one slice; from the states that are tried, all slices are worked on once there
 // are no more faults.
@@ -36,6 +39,7 @@ type rules struct {
 	// fine lets a request, an answer and a look take their time, each for itself. Else each is one step, unless a fault
 	// comes between: that has fewer states, so the search goes deeper. slowLooks and slowRenewals are fine in part.
 	fine, slowLooks, slowRenewals bool
+	words                         bool     // slices are opened, written to, and handed over with a word
 	ahead                         bool     // the owner's clock is ahead at the start
 	only                          []string // how the names of the moves begin that are tried; nil: all
 
@@ -53,6 +57,10 @@ type rules struct {
 	otherLife     bool // work goes on under another life of the table
 	believeEdits  bool // an edited table is believed
 	nobodyRemoves bool // nobody is ever found to have stopped
+	keepsWords    bool // who gives a slice away leaves the word that it has found, if there is one
+	trustsDead    bool // the word about a slice outlasts an owner who has died
+	speaksUnheard bool // who has not opened a slice leaves a word of its own
+	losesWords    bool // who writes the table leaves all words out
 }
 
 // A process is one replica and its surroundings.
@@ -64,6 +72,7 @@ type process struct {
 	ahead   bool
 	tried   version     // of its Lease, to renew
 	work    map[int]int // slices that are worked on, and for how long after the loss of the tenure
+	knows   map[int]int // of slices that it has opened: the write that it made there
 	look    *world      // an answer under way, of a look
 	looked  int         // when that was asked for
 	asked   *request
@@ -81,6 +90,8 @@ type request struct {
 	ok      bool
 	exists  bool
 	now     version // of the Lease or table, after it has arrived
+	me      int     // the number of who writes the table
+	ours    []int   // slices that this gives away with a word
 }
 
 type modelState struct {
@@ -91,15 +102,21 @@ type modelState struct {
 	leases   map[string]version
 	p        []*process
 	faults   int
+
+	writes int    // how many there were
+	wrote  []int  // of each slice: the last
+	told   []bool // of each slice: its last owner has left a word
+	wrong  string // what is wrong with a word; empty: nothing
 }
 
 func (s *modelState) clone() *modelState {
 	c := *s
 	c.leases = maps.Clone(s.leases)
+	c.wrote, c.told = slices.Clone(s.wrote), slices.Clone(s.told)
 	c.p = make([]*process, len(s.p))
 	for i, p := range s.p {
 		q := *p
-		q.work = maps.Clone(p.work)
+		q.work, q.knows = maps.Clone(p.work), maps.Clone(p.knows)
 		q.r = cloneReplica(p.r)
 		q.look, q.asked, q.renewal = cloned(p.look), cloned(p.asked), cloned(p.renewal)
 		q.strays = slices.Clone(p.strays) // never changed
@@ -164,13 +181,13 @@ func (s *modelState) start(ru rules, i int) {
 	p.tried = s.version(name)
 	s.leases[name] = p.tried
 	p.r.renewed(p.now(), p.now(), p.tried)
-	p.look, p.asked, p.renewal, p.old = nil, nil, nil, nil
+	p.look, p.asked, p.renewal, p.old, p.knows = nil, nil, nil, nil, map[int]int{}
 }
 
 // follow lets the work of a process be what its replica says.
 func (p *process) follow(ru rules) {
 	for slice, h := range p.r.holds {
-		if _, works := p.work[slice]; !works && p.r.owns(slice, p.now()) {
+		if _, works := p.work[slice]; !works && !ru.words && p.r.owns(slice, p.now()) {
 			p.work[slice] = 0
 		}
 		if ru.releaseFirst && h.phase == stopping && p.r.over == nil {
@@ -245,6 +262,7 @@ func (s *modelState) arrive(ru rules, q *request) *request {
 			}
 			s.table, s.tableAt = q.step.table, s.version(uid)
 			q.now = s.tableAt
+			s.tell(q)
 		}
 	case readLease:
 		_, q.exists = s.leases[q.step.name]
@@ -256,6 +274,90 @@ func (s *modelState) arrive(ru rules, q *request) *request {
 		}
 	}
 	return q
+}
+
+// tell notes about which slices there is a word now: those that their owner gives away with one. About those of a dead
+// one, and in a new table, there is none.
+func (s *modelState) tell(q *request) {
+	for slice, owner := range q.step.table.Owners {
+		switch from := q.step.from; {
+		case from == nil:
+			s.told[slice] = false
+		case slices.Contains(q.ours, slice):
+			s.told[slice] = true
+		case from.Owners[slice] != 0 && from.Owners[slice] != q.me && from.Owners[slice] != owner:
+			s.told[slice] = false
+		}
+	}
+}
+
+// speak adds the words to a table that a process is about to write.
+func (p *process) speak(ru rules, q *request) {
+	from, t := q.step.from, q.step.table
+	q.me = p.r.number
+	if q.me != 0 {
+		q.ours = slices.DeleteFunc(given(from, t, q.me), func(slice int) bool {
+			h := p.r.holds[slice]
+			_, found := from.wordOf(slice)
+			return h == nil || !h.heard && !ru.speaksUnheard || ru.keepsWords && found
+		})
+	}
+	text := ""
+	for _, slice := range q.ours {
+		text += fmt.Sprintf("%d=%d,", slice, p.knows[slice])
+	}
+	switch {
+	case ru.losesWords:
+		t.Words = nil
+	case ru.trustsDead:
+		t.leave(from, q.me, q.ours, text)
+		for _, w := range from.Words {
+			for _, slice := range w.Slices {
+				if _, ok := t.wordOf(slice); !ok {
+					t.Words = append(t.Words, word{w.Text, []int{slice}})
+				}
+			}
+		}
+	default:
+		t.leave(from, q.me, q.ours, text)
+	}
+}
+
+// toldOf returns the write that a word tells of, about one slice.
+func toldOf(text string, slice int) (write int) {
+	for part := range strings.SplitSeq(text, ",") {
+		if number, ok := strings.CutPrefix(part, fmt.Sprintf("%d=", slice)); ok {
+			write, _ = strconv.Atoi(number)
+		}
+	}
+	return write
+}
+
+// opens begins the work of a slice, which writes, when a process has heard what was written before.
+func (s *modelState) opens(p *process, slice int) {
+	if h := p.r.holds[slice]; !h.heard {
+		text, ok := p.r.seen.table.wordOf(slice)
+		switch {
+		case ok && toldOf(text, slice) != s.wrote[slice]:
+			s.wrong = fmt.Sprintf("the word about slice %d tells of write %d, and the last was %d", slice,
+				toldOf(text, slice), s.wrote[slice])
+		case !ok && s.told[slice]:
+			s.wrong = fmt.Sprintf("the word about slice %d is lost", slice)
+		}
+		h.heard = true
+	}
+	s.writes++
+	s.wrote[slice], p.knows[slice], p.work[slice] = s.writes, s.writes, 0
+}
+
+// unopened returns the slices that a process has to open.
+func (p *process) unopened(ru rules) (all []int) {
+	for slice := range ru.slices {
+		if _, works := p.work[slice]; ru.words && !works && p.r.owns(slice, p.now()) {
+			all = append(all, slice)
+		}
+	}
+	return all
 }
 
 // answered lets a process have the answer to a request.
@@ -341,6 +443,9 @@ func (p *process) ends(ru rules, slice int) {
 
 // broken says what is wrong with a state.
 func (s *modelState) broken() string {
+	if s.wrong != "" {
+		return s.wrong
+	}
 	works := map[int]int{}
 	for _, p := range s.p {
 		for slice := range p.work {
@@ -525,6 +630,9 @@ func (p *process) actions(ru rules, act, fault func(string, func(*modelState, *p
 	if ru.prepares && p.r.over == nil && p.r.number != 0 {
 		act("prepares", func(_ *modelState, p *process) { p.r.prepared(p.r.wanted(p.now())) })
 	}
+	for _, slice := range p.unopened(ru) {
+		act(fmt.Sprintf("opens %d", slice), func(s *modelState, p *process) { s.opens(p, slice) })
+	}
 	for _, slice := range slices.Sorted(maps.Keys(p.work)) { // in one order, so that a seed repeats its way
 		if h := p.r.holds[slice]; h != nil && h.phase != working {
 			act(fmt.Sprintf("ends work on %d", slice), func(_ *modelState, p *process) { p.ends(ru, slice) })
@@ -540,6 +648,9 @@ func (p *process) acts(s *modelState, ru rules) {
 		return
 	}
 	p.asked = &request{step: next, sent: p.clock}
+	if ru.words && next.from != nil {
+		p.speak(ru, p.asked)
+	}
 	p.follow(ru)
 }
 
@@ -617,6 +728,9 @@ func (p *printer) table(t *table) {
 	for slice, owner := range t.Owners {
 		p.rank("number", owner)
 		p.rank("number", t.Next[slice])
+		text, ok := t.wordOf(slice)
+		p.say(ok)
+		p.rank("write", toldOf(text, slice))
 	}
 }
 
@@ -683,7 +797,8 @@ func (p *printer) process(q *process) {
 	}
 	for slice := range r.slices {
 		if h := r.holds[slice]; h != nil {
-			p.say(slice, int(h.phase))
+			p.say(slice, int(h.phase), h.heard)
+			p.rank("write", q.knows[slice])
 		}
 		after, works := q.work[slice]
 		p.say(works, after, r.ready[slice])
@@ -711,6 +826,10 @@ func (s *modelState) String() string {
 		p.say(s.faults)
 		p.version(s.tableAt)
 		p.table(s.table)
+		for slice, told := range s.told {
+			p.say(told)
+			p.rank("write", s.wrote[slice])
+		}
 		for _, name := range slices.Sorted(maps.Keys(s.leases)) {
 			p.name(name)
 			p.version(s.leases[name])
