@@ -1,4 +1,4 @@
-// Package metrics shows Prometheus what controllers, informers and electors do.
+// Package metrics shows Prometheus what controllers, informers, electors and shards do.
 //
 //	collector := metrics.New(metrics.Options{})
 //	c, err := reconcile.NewController("replicaset", r, reconcile.Options{Metrics: collector})
@@ -14,7 +14,8 @@
 //
 // The metrics of queues, of leadership and of requests have the names and labels that Kubernetes' own components give
 // them, so dashboards made for those work; the rest begins with thermostat_. No metric has a label that grows with the
-// number of objects.
+// number of objects. Of the slices of package sharding, the ten that take the process the most time have some of their
+// own: see [Collector.Shards].
 //
 // # Dashboards made for controller-runtime
 //
@@ -42,8 +43,8 @@
 //
 // # Reading order
 //
-// collector.go, then queue.go: the queues of controllers, controllerruntime.go: the other names, rest.go: the requests
-// of all clients of the process.
+// collector.go, then queue.go: the queues of controllers, shards.go: the slices of package sharding,
+// controllerruntime.go: the other names, rest.go: the requests of all clients of the process.
 package metrics
 
 import (
@@ -81,6 +82,7 @@ type Collector struct {
 	informers   []Informer
 	handlers    []handler
 	electors    []elector
+	shards      []shards
 }
 
 type controller struct {
@@ -271,6 +273,9 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 		master, remaining, tenures, losses, renewalFailures) {
 		ch <- d
 	}
+	for _, d := range shardDescs {
+		ch <- d
+	}
 	if c.others != nil {
 		for _, d := range otherDescs {
 			ch <- d
@@ -285,7 +290,7 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	// Copied, because their methods are not called with a lock held.
 	c.mu.Lock()
-	controllers, informers, handlers, electors := c.controllers, c.informers, c.handlers, c.electors
+	controllers, informers, handlers, electors, shards := c.controllers, c.informers, c.handlers, c.electors, c.shards
 	c.mu.Unlock()
 
 	out := sink(ch)
@@ -310,6 +315,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	for _, e := range electors {
 		out.elector(e.name, e.stats())
+	}
+	for _, s := range shards {
+		out.shards(s.name, s.stats())
 	}
 	for _, v := range c.vecs() {
 		v.Collect(ch)
