@@ -39,6 +39,13 @@ func Lease(name string) []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{Rule("coordination.k8s.io", "leases", "create"), lease}
 }
 
+// Shards returns the rules that package sharding needs in the namespace of its Leases. They hold for all Leases there,
+// since the names of those are made up: so give them a namespace of their own.
+func Shards() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		Rule("coordination.k8s.io", "leases", "create", "delete", "get", "list", "update", "watch")}
+}
+
 // MissingError says which rights are not granted.
 type MissingError struct {
 	// Missing has the verbs that are missing, one rule for each resource and name.

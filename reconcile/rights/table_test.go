@@ -2,6 +2,7 @@ package rights_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"regexp"
 	"slices"
@@ -25,6 +26,7 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile/events"
 	"github.com/thermostat-go/thermostat/reconcile/objects"
 	"github.com/thermostat-go/thermostat/reconcile/rights"
+	"github.com/thermostat-go/thermostat/reconcile/sharding"
 )
 
 // helpers are rows of the table in the package's doc: what they need, and a use of all of it in the namespace default,
@@ -142,6 +144,24 @@ var helpers = map[string]struct {
 				return elector.Run(ctx, func(ctx context.Context) error { led = true; <-ctx.Done(); return nil })
 			})
 			require.True(t, led)
+		}},
+	"sharding.New": {rights.Shards(),
+		func(t *testing.T, cfg *rest.Config, _, admin *kubernetes.Clientset) {
+			shards, err := sharding.New(sharding.Options{REST: cfg, Namespace: "default", Name: "mine"})
+			require.NoError(t, err)
+			leases := admin.CoordinationV1().Leases("default")
+			err = shards.Run(t.Context(), func(ctx context.Context) error {
+				all, err := leases.List(ctx, metav1.ListOptions{})
+				if err != nil {
+					return err
+				}
+				for _, lease := range all.Items { // a replica reads its Lease when it cannot renew it
+					err = errors.Join(err, leases.Delete(ctx, lease.Name, metav1.DeleteOptions{}))
+				}
+				<-ctx.Done()
+				return err
+			})
+			require.ErrorIs(t, err, sharding.ErrLost)
 		}},
 	"rights.Check": {nil, func(t *testing.T, cfg *rest.Config, _, _ *kubernetes.Clientset) {
 		var missing *rights.MissingError
