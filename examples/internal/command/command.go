@@ -1,6 +1,6 @@
 // Package command is what the example controllers have in common as commands: flags, configuration, a look at their
-// rights before they start, leader election, metrics, health, the pages of package inspect, Events, and the end when
-// another controller does the same work. A controller of your own can begin with a copy of it.
+// rights before they start, leader election or shards, metrics, health, the pages of package inspect, Events, and the
+// end when another controller does the same work. A controller of your own can begin with a copy of it.
 //
 //	func main() {
 //		command.Program{Name: "deployment", Kind: "Deployment", ..., New: newParts}.Main()
@@ -8,7 +8,7 @@
 //
 // # Reading order
 //
-// command.go, flags.go, rival.go, bundle.go with bundle_unix.go and bundle_other.go.
+// command.go, flags.go, leader.go, rival.go, bundle.go with bundle_unix.go and bundle_other.go.
 package command
 
 import (
@@ -33,7 +33,6 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 
-	"github.com/thermostat-go/thermostat/leaderelection"
 	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/events"
 	"github.com/thermostat-go/thermostat/reconcile/inspect"
@@ -61,6 +60,9 @@ type Program struct {
 	Rules []rbacv1.PolicyRule
 	// Flags adds flags of the command's own. Nil: there are none.
 	Flags func(*pflag.FlagSet)
+	// By offers the flag --shards, with which all replicas are at work, each on a share of the objects. It says what of
+	// a key decides to which share it belongs, as sharding.Options.By does. Nil: there is no such flag.
+	By func(reconcile.Key) string
 	// New makes the controller. It also says what is wrong with the values of the command's own flags.
 	New func(Environment) (Parts, error)
 }
@@ -122,15 +124,9 @@ func (p Program) run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	var elector *leaderelection.Elector
-	if o.LeaderElect {
-		elector, err = leaderelection.New(leaderelection.Config{
-			REST: cfg, Namespace: o.LeaseNamespace, Name: o.LeaseName, Identity: o.Identity,
-			LeaseDuration: o.LeaseDuration, RenewDeadline: o.RenewDeadline, RetryPeriod: o.RetryPeriod,
-		})
-		if err != nil {
-			return err
-		}
+	leader, err := p.leader(cfg, o)
+	if err != nil {
+		return err
 	}
 	if err := p.checkRights(ctx, cfg, o); err != nil {
 		if ctx.Err() != nil {
@@ -142,7 +138,7 @@ func (p Program) run(ctx context.Context, o Options) error {
 	cfg.Wrap(reconcile.TrackWrites)
 	bundles, end := bundleSignals()
 	defer end()
-	return p.operate(ctx, cfg, elector, o, bundles)
+	return p.operate(ctx, cfg, leader, o, bundles)
 }
 
 // checkRights waits until the API server answers, at most for the startup timeout, and checks that all rights that the
@@ -157,19 +153,22 @@ func (p Program) checkRights(ctx context.Context, cfg *rest.Config, o Options) e
 // Needs returns the rights that the command needs, by namespace.
 func (p Program) Needs(o Options) rights.Needs {
 	needs := rights.Needs{o.Namespace: append(slices.Clone(p.Rules), rights.Rule("", "events", "create", "patch"))}
-	if o.LeaderElect {
+	switch {
+	case o.Shards:
+		needs[o.LeaseNamespace] = append(needs[o.LeaseNamespace], rights.Shards()...)
+	case o.LeaderElect:
 		needs[o.LeaseNamespace] = append(needs[o.LeaseNamespace], rights.Lease(o.LeaseName)...)
 	}
 	return needs
 }
 
-// Operate runs the controller against the API server of cfg: while elector leads or, without one, at once.
-func (p Program) Operate(ctx context.Context, cfg *rest.Config, elector *leaderelection.Elector, o Options) error {
-	return p.operate(ctx, cfg, elector, o, nil)
+// Operate runs the controller against the API server of cfg: where leader says or, without one, at once.
+func (p Program) Operate(ctx context.Context, cfg *rest.Config, leader Leader, o Options) error {
+	return p.operate(ctx, cfg, leader, o, nil)
 }
 
 // operate is Operate, and saves a bundle for each value of bundles.
-func (p Program) operate(ctx context.Context, cfg *rest.Config, elector *leaderelection.Elector, o Options,
+func (p Program) operate(ctx context.Context, cfg *rest.Config, leader Leader, o Options,
 	bundles <-chan os.Signal) error {
 	cfg.UserAgent = p.manager() + "/" + rest.DefaultKubernetesUserAgent()
 	if cfg.QPS > 0 { // one limit for the clients of all resources together
@@ -179,10 +178,10 @@ func (p Program) operate(ctx context.Context, cfg *rest.Config, elector *leadere
 	if err != nil {
 		return err
 	}
-	if elector != nil {
+	if leader != nil {
 		// A process that was paused until its lease was lost does not write when it continues. Events may still tell
 		// what it did before.
-		cfg.Wrap(elector.Fence)
+		cfg.Wrap(leader.Fence)
 	}
 	collector := metrics.New(metrics.Options{})
 	parts, err := p.New(Environment{
@@ -223,9 +222,9 @@ func (p Program) operate(ctx context.Context, cfg *rest.Config, elector *leadere
 	for _, cache := range parts.Caches {
 		collector.Informer(cache)
 	}
-	if elector != nil {
-		options.Elector = elector
-		collector.Elector(o.LeaseName, elector.Stats)
+	if leader != nil {
+		options.Elector = leader
+		show(collector, leader, o)
 	}
 	m, err := reconcile.NewManager(options)
 	if err != nil {

@@ -27,6 +27,7 @@ type Options struct {
 	StartupTimeout time.Duration
 
 	LeaderElect    bool
+	Shards         bool
 	LeaseNamespace string
 	LeaseName      string
 	Identity       string
@@ -69,6 +70,11 @@ func (p Program) ParseFlags(args []string) (Options, error) {
 	fs.DurationVar(&o.RetryPeriod, "leader-elect-retry-period", 2*time.Second,
 		"time between two tries to renew or acquire the lease")
 
+	if p.By != nil {
+		fs.BoolVar(&o.Shards, "shards", false,
+			"all replicas are at work, each on a share of the "+p.Kind+"s, in place of one that leads; the flags "+
+				"--leader-elect-* are about their leases, whose names begin with that of the lease and -shards")
+	}
 	if p.Flags != nil {
 		p.Flags(fs)
 	}
@@ -94,6 +100,8 @@ func (o Options) validate(rest []string) error {
 		return fmt.Errorf("--kube-api-qps=%v: must be more than 0", o.QPS)
 	case o.Burst < 1:
 		return fmt.Errorf("--kube-api-burst=%d: at least 1 is needed", o.Burst)
+	case o.Shards && !o.LeaderElect:
+		return errors.New("--shards needs --leader-elect: without it each replica would work on all objects")
 	case o.StartupTimeout <= 0:
 		return fmt.Errorf("--startup-timeout=%v: must be more than 0", o.StartupTimeout)
 	}

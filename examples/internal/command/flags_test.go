@@ -1,12 +1,15 @@
 package command
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/thermostat-go/thermostat/reconcile/sharding"
 )
 
 var testProgram = Program{Name: "gadget", Kind: "Gadget", About: "gadget is a test."}
@@ -37,12 +40,25 @@ func TestBadFlags(t *testing.T) {
 		{[]string{"--metrics-bind-address=8080"}, "--metrics-bind-address=8080: must be host:port"},
 		{[]string{"--namespace=No Such"}, "--namespace=No Such: a lowercase"},
 		{[]string{"--replicas=3"}, "unknown flag: --replicas"},
+		{[]string{"--shards"}, "unknown flag: --shards"},
 		{[]string{"web"}, `unexpected argument "web"`},
 	} {
 		_, err := testProgram.ParseFlags(c.args)
 		require.ErrorContains(t, err, c.want)
 		require.NotContains(t, err.Error(), "\n", "one line is all that a user reads")
 	}
+}
+
+// Only a program that says how its keys are cut has the flag.
+func TestShardsAreAChoiceOfTheProgram(t *testing.T) {
+	p := testProgram
+	p.By = sharding.ByKey
+	o, err := p.ParseFlags([]string{"--shards"})
+	require.NoError(t, err)
+	require.True(t, o.Shards)
+	require.Contains(t, fmt.Sprint(p.Needs(o)), "delete")
+	_, err = p.ParseFlags([]string{"--shards", "--leader-elect=false"})
+	require.EqualError(t, err, "--shards needs --leader-elect: without it each replica would work on all objects")
 }
 
 func TestRestConfig(t *testing.T) {

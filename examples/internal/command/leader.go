@@ -1,0 +1,48 @@
+package command
+
+import (
+	"k8s.io/client-go/rest"
+
+	"github.com/thermostat-go/thermostat/leaderelection"
+	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/metrics"
+	"github.com/thermostat-go/thermostat/reconcile/sharding"
+)
+
+// A Leader decides which replica reconciles a key: *leaderelection.Elector has one replica do all of the work, and
+// *sharding.Shards has each do a share. The clients of the controller pass its Fence, and the Leader has one of its own.
+type Leader interface {
+	reconcile.Elector
+	reconcile.Fencer
+}
+
+// leader makes the one that the flags ask for, or none.
+func (p Program) leader(cfg *rest.Config, o Options) (Leader, error) {
+	switch {
+	case o.Shards:
+		return sharding.New(sharding.Options{
+			REST: cfg, Namespace: o.LeaseNamespace, Name: o.table(), Identity: o.Identity, By: p.By,
+			LeaseDuration: o.LeaseDuration, RenewDeadline: o.RenewDeadline, RetryPeriod: o.RetryPeriod,
+		})
+	case o.LeaderElect:
+		return leaderelection.New(leaderelection.Config{
+			REST: cfg, Namespace: o.LeaseNamespace, Name: o.LeaseName, Identity: o.Identity,
+			LeaseDuration: o.LeaseDuration, RenewDeadline: o.RenewDeadline, RetryPeriod: o.RetryPeriod,
+		})
+	}
+	return nil, nil
+}
+
+// table is the name of the Lease that has the table of the shards. It is not that of an election: replicas with shards
+// wait if they find one of that name.
+func (o Options) table() string { return o.LeaseName + "-shards" }
+
+// show has the collector show a leader.
+func show(collector *metrics.Collector, leader Leader, o Options) {
+	switch l := leader.(type) {
+	case *leaderelection.Elector:
+		collector.Elector(o.LeaseName, l.Stats)
+	case *sharding.Shards:
+		collector.Shards(o.table(), l.Stats)
+	}
+}
