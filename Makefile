@@ -124,6 +124,9 @@ TWINS = ^TestOnACluster$$
 .PHONY: test-twins
 test-twins: build ## the operators on controller-runtime on a control plane; make release runs it
 	cd internal/controllerruntime && $(TEST) -count=1 -run '$(TWINS)' ./cronbackup ./tenant
+.PHONY: test-shards
+test-shards: build ## the ReplicaSet controller's tests with three replicas at work; make release runs it
+	$(TEST) -count=1 -timeout 25m ./examples/replicaset -args -shards
 
 # go test shows the output of a package only when its tests are done. Building first shows the progress.
 .PHONY: build
@@ -312,7 +315,7 @@ test-release: ## does make release refuse what is broken? 3 minutes
 .PHONY: release prepare-release
 release: ## check everything and tag VERSION=v0.1.0; see .github/RELEASING.md
 	$(RELEASE) -db $(VULNDB) $(if $(OFFLINE),-offline) -check
-	$(MAKE) --no-print-directory lint test test-twins test-release client-go versions
+	$(MAKE) --no-print-directory lint test test-twins test-shards test-release client-go versions
 	$(RELEASE) -db $(VULNDB) $(if $(OFFLINE),-offline) $(if $(CHECK),-check)
 prepare-release: ## write VERSION=v0.1.0 into the nested modules
 	$(RELEASE) -prepare

@@ -196,7 +196,7 @@ func (c *chaos) calmDown(within time.Duration, meanwhile func()) {
 	require.Empty(c.t, wrong)
 }
 
-// crew is two replicas of the command, which fight for a lease.
+// crew is two replicas of the command, which fight for a lease, or three that share the work.
 type crew struct {
 	t       *testing.T
 	cluster *testcluster.Cluster
@@ -207,9 +207,14 @@ type crew struct {
 
 func newCrew(t *testing.T, cluster *testcluster.Cluster, gateway *testbed.Gateway) *crew {
 	c := &crew{t: t, cluster: cluster, members: map[string]*testcluster.Process{}}
-	for _, name := range []string{"one", "two"} {
-		c.members[name] = startCommand(t, cluster, name, gateway.Kubeconfig, "--leader-elect-identity="+name,
-			"--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=1s")
+	names, flags := []string{"one", "two"}, []string{"--leader-elect-lease-duration=8s",
+		"--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=1s"}
+	if *sharded {
+		names, flags = append(names, "three"), append(flags, "--shards")
+	}
+	for _, name := range names {
+		c.members[name] = startCommand(t, cluster, name, gateway.Kubeconfig,
+			append([]string{"--leader-elect-identity=" + name}, flags...)...)
 	}
 	t.Cleanup(func() {
 		for name, p := range c.members {
@@ -230,10 +235,15 @@ func (c *crew) end(p *testcluster.Process) string {
 	return string(log[max(0, len(log)-3000):])
 }
 
-// leader is who holds the lease, or anybody.
+// leader is who holds the lease, or anybody, as all are if they share the work.
 func (c *crew) leader() *testcluster.Process {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if *sharded {
+		for _, p := range c.members { // in any order
+			return p
+		}
+	}
 	lease, err := c.cluster.Client().CoordinationV1().Leases("kube-system").Get(c.t.Context(), "thermostat-replicaset",
 		metav1.GetOptions{})
 	if err == nil && lease.Spec.HolderIdentity != nil && strings.HasPrefix(*lease.Spec.HolderIdentity, "two_") {

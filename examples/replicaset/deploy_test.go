@@ -185,14 +185,14 @@ func TestDeployment(t *testing.T) {
 	pods, err := client.CoreV1().Pods(deployment.Namespace).List(t.Context(),
 		metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(deployment.Spec.Selector)})
 	require.NoError(t, err)
-	require.Len(t, pods.Items, 2)
+	require.Len(t, pods.Items, 3)
 	budget := find[policyv1.PodDisruptionBudget](t, objects, "PodDisruptionBudget")
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		b, err := client.PolicyV1().PodDisruptionBudgets(budget.Namespace).Get(t.Context(), budget.Name,
 			metav1.GetOptions{})
 		require.NoError(c, err)
-		require.Equal(c, []int32{2, 1, 1}, []int32{b.Status.CurrentHealthy, b.Status.DesiredHealthy,
-			b.Status.DisruptionsAllowed}, "a node can be drained, and one stays")
+		require.Equal(c, []int32{3, 2, 1}, []int32{b.Status.CurrentHealthy, b.Status.DesiredHealthy,
+			b.Status.DisruptionsAllowed}, "a node can be drained, and two stay")
 	}, time.Minute, 100*time.Millisecond)
 	policy := find[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy").Spec
 	require.Equal(t, *deployment.Spec.Selector, policy.PodSelector, "the policy is for these pods")
@@ -221,6 +221,17 @@ func TestDeployment(t *testing.T) {
 	w.settled("web", 1)
 	w.scale("web", 2) // its Event is added to one that exists, by a patch
 	w.settled("web", 2)
+	leases := client.CoordinationV1().Leases(deployment.Namespace)
+	all, err := leases.List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Len(t, all.Items, 2, "the table, and the Lease of a replica")
+	for _, lease := range all.Items {
+		if lease.Name != "thermostat-replicaset-shards" { // the replica notices, and joins again
+			require.NoError(t, leases.Delete(t.Context(), lease.Name, metav1.DeleteOptions{}))
+		}
+	}
+	w.scale("web", 3)
+	w.settled("web", 3)
 	for _, probe := range []*corev1.Probe{container.StartupProbe, container.LivenessProbe, container.ReadinessProbe} {
 		require.Equal(t, "ok\n", get(t, "http://127.0.0.1:"+free+probe.HTTPGet.Path))
 		require.Equal(t, container.Ports[0].Name, probe.HTTPGet.Port.StrVal)

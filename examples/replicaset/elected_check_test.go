@@ -15,12 +15,12 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/examples/internal/command"
-	"github.com/thermostat-go/thermostat/leaderelection"
 	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+	"github.com/thermostat-go/thermostat/reconcile/sharding"
 )
 
-// TestCheckElected runs the controller as it is installed: with its election and under its role. It takes a minute of
+// TestCheckElected runs the controller as it is installed: with its shards and under its role. It takes a minute of
 // the processors. make zoo runs it with mistakes planted into the controller.
 func TestCheckElected(t *testing.T) {
 	if !soak {
@@ -100,15 +100,15 @@ func podsThere(s *reconciletest.Server, rs *appsv1.ReplicaSet) (n int) {
 	return n
 }
 
-// runElected runs the controller as the command does.
+// runElected runs the controller as the command does with --shards.
 func runElected(ctx context.Context, cfg *rest.Config) error {
-	elector, err := leaderelection.New(leaderelection.Config{REST: cfg, Namespace: "default",
-		Name: "thermostat-replicaset"})
+	shards, err := sharding.New(sharding.Options{REST: cfg, Namespace: "default", Name: "thermostat-replicaset-shards",
+		By: program.By})
 	if err != nil {
 		return err
 	}
 	cfg.Wrap(reconcile.TrackWrites)
-	return program.Operate(ctx, cfg, elector, command.Options{Workers: 2, QPS: 500, Burst: 1000, MetricsAddress: "0"})
+	return program.Operate(ctx, cfg, shards, command.Options{Workers: 2, QPS: 500, Burst: 1000, MetricsAddress: "0"})
 }
 
 // makeOrphan makes a pod that the selector matches and that has no controller.

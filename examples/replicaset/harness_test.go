@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"regexp"
@@ -25,6 +26,7 @@ import (
 	"github.com/thermostat-go/thermostat/examples/internal/testbed"
 	"github.com/thermostat-go/thermostat/reconcile"
 	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
+	"github.com/thermostat-go/thermostat/reconcile/sharding"
 )
 
 // TestMain lets the test binary be the command, for the tests of what a user sees of it.
@@ -38,6 +40,9 @@ func TestMain(m *testing.M) {
 
 // soak is set for the long variants.
 var soak = os.Getenv("THERMOSTAT_SOAK") != ""
+
+// sharded has all tests run with sharding: go test ./examples/replicaset -args -shards.
+var sharded = flag.Bool("shards", false, "three replicas, all at work, in place of each controller")
 
 // The clusters of these tests leave the work of the ReplicaSet controller to us.
 var withoutBuiltIn = testcluster.Options{Controllers: []string{"*", "-replicaset-controller"}}
@@ -108,28 +113,46 @@ func (w *world) control(wrap ...transport.WrapperFunc) (stop func()) {
 	return w.controlWith(append([]transport.WrapperFunc{reconcile.TrackWrites}, wrap...)...)
 }
 
-// controlWith starts a controller that has only these transports: without TrackWrites it is a broken one.
+// controlWith starts a controller that has only these transports: without TrackWrites it is a broken one. With -shards
+// it is three replicas, which share the work.
 func (w *world) controlWith(wrap ...transport.WrapperFunc) (stop func()) {
-	cfg := w.cluster.Config()
-	cfg.QPS, cfg.Burst = 500, 1000
-	for _, f := range wrap {
-		cfg.Wrap(f)
+	leaders := []command.Leader{nil}
+	if *sharded {
+		leaders = []command.Leader{w.shards("a"), w.shards("b"), w.shards("c")}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go pprof.Do(ctx, pprof.Labels("controller", w.namespace),
-		func(ctx context.Context) { ended <- program.Operate(ctx, cfg, nil, w.options()) })
+	ended := make(chan error, len(leaders))
+	for _, leader := range leaders {
+		cfg := w.cluster.Config()
+		cfg.QPS, cfg.Burst = 500, 1000
+		for _, f := range wrap {
+			cfg.Wrap(f)
+		}
+		go pprof.Do(ctx, pprof.Labels("controller", w.namespace),
+			func(ctx context.Context) { ended <- program.Operate(ctx, cfg, leader, w.options()) })
+	}
 	stop = sync.OnceFunc(func() {
 		cancel()
-		select {
-		case err := <-ended:
-			require.NoError(w.t, err)
-		case <-time.After(time.Minute):
-			require.Fail(w.t, "the controller does not end")
+		for range leaders {
+			select {
+			case err := <-ended:
+				require.NoError(w.t, err)
+			case <-time.After(time.Minute):
+				require.Fail(w.t, "the controller does not end")
+			}
 		}
 	})
 	w.t.Cleanup(stop)
 	return stop
+}
+
+// shards are those of one replica. Their Leases run out soon, so that the first table opens soon.
+func (w *world) shards(name string) *sharding.Shards {
+	shards, err := sharding.New(sharding.Options{REST: w.cluster.Config(), Namespace: w.namespace, Name: "shards",
+		Identity: name, By: program.By, LeaseDuration: 3 * time.Second, RenewDeadline: 1500 * time.Millisecond,
+		RetryPeriod: 400 * time.Millisecond, StopGrace: 500 * time.Millisecond})
+	require.NoError(w.t, err)
+	return shards
 }
 
 // goroutines counts the ones that the controller has started, and those that they have started. Two kinds are left out:

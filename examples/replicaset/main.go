@@ -19,6 +19,7 @@ import (
 	"github.com/thermostat-go/thermostat/examples/internal/command"
 	"github.com/thermostat-go/thermostat/reconcile/metrics"
 	"github.com/thermostat-go/thermostat/reconcile/rights"
+	"github.com/thermostat-go/thermostat/reconcile/sharding"
 )
 
 var program = command.Program{
@@ -31,6 +32,9 @@ var program = command.Program{
 		rights.Rule("apps", "replicasets/status", "update"),
 		rights.Rule("", "pods", "list", "watch", "create", "patch", "delete"),
 	},
+	// ReplicaSets do not depend on each other, not even those of one namespace: a claim holds for the references that
+	// it has seen, so two replicas cannot both adopt a pod.
+	By:  sharding.ByKey,
 	New: newParts,
 }
 

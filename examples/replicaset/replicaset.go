@@ -24,7 +24,8 @@ import (
 // replicaSetReconciler keeps the wanted number of pods for each ReplicaSet.
 //
 // It keeps no state between two runs whose loss would matter. What it knows is in the caches. reconcile.TrackWrites
-// lets a run start only when they show what the last run has written: a pod that was created is counted.
+// lets a run start only when they show what the last run has written: a pod that was created is counted. So a key may
+// run in another replica from one run to the next, as with --shards.
 type replicaSetReconciler struct {
 	server clients
 	events eventRecorder
@@ -39,7 +40,9 @@ type replicaSetReconciler struct {
 	podsByOwner     *informer.Index[ownerKey, *corev1.Pod]
 
 	statusDelay time.Duration
-	waiting     sync.Map // by informer.Key, the time.Time since which a status waits to be written
+	// waiting has, by informer.Key, the time.Time since which a status waits to be written. An entry stays if the key
+	// runs in another replica meanwhile. Should it come back, its next status is written at once.
+	waiting sync.Map
 }
 
 // eventRecorder records Events; *events.Recorder is one.
