@@ -37,10 +37,11 @@ func (*stage) About() story.About {
 	return story.About{
 		Cluster: "An API server in memory, on a port of this machine, and a stand-in for a node. It starts pods and " +
 			"ends them, and runs no containers.",
-		Controllers: "Start our controllers for HPAs, Deployments and ReplicaSets: two processes of each, of which " +
-			"one leads and one stands by.",
-		Deployments: "Our", Ending: "kill -9 the leaders", Autoscaler: true,
-		Older: "web:1", Newer: "web:2", Broken: "web:broken",
+		Controllers: "Start our controllers. Of those for HPAs and Deployments there are two processes, of which one " +
+			"leads and one stands by. Of that for ReplicaSets there are three, all at work, each on its share.",
+		Deployments: "Our", Ending: "kill -9 the leaders, and of the three the one that creates these pods,",
+		Autoscaler: true,
+		Older:      "web:1", Newer: "web:2", Broken: "web:broken",
 		// More than the controller's rate limit (a burst of 30, then 20 requests a second) lets it create at once.
 		Crowd: 100,
 	}
@@ -90,12 +91,13 @@ func (s *stage) Leases() []types.NamespacedName          { return s.replicas.Lea
 func (s *stage) Running(ctx context.Context) error       { return s.replicas.Running(ctx) }
 func (s *stage) End(ctx context.Context) (string, error) { return s.replicas.End(ctx) }
 func (s *stage) ShowLogs()                               { s.replicas.ShowLogs() }
-func (s *stage) EndLeaders(ctx context.Context, holders []string) (string, time.Duration, error) {
-	return s.replicas.EndLeaders(ctx, holders)
+func (s *stage) EndLeaders(ctx context.Context, holders []string, replicaSet types.NamespacedName) (string,
+	time.Duration, error) {
+	return s.replicas.EndLeaders(ctx, holders, replicaSet)
 }
 
 func (s *stage) Hint(namespace string) string {
-	return fmt.Sprintf(`Everything keeps running, with two controllers, until Ctrl-C. In another terminal:
+	return fmt.Sprintf(`Everything keeps running, with all controllers, until Ctrl-C. In another terminal:
 
   export KUBECONFIG=%s
   kubectl get deployments,replicasets,pods

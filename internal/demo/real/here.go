@@ -12,7 +12,7 @@ import (
 	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
-// here is the stage on this machine: a control plane of its own, and two processes of each of our controllers.
+// here is the stage on this machine: a control plane of its own, and processes of each of our controllers.
 type here struct {
 	narrator *story.Narrator
 	programs string
@@ -25,19 +25,22 @@ func (h *here) About() story.About {
 	about := story.About{
 		Cluster: "A control plane on this machine: etcd, kube-apiserver, kube-controller-manager without its " +
 			"HPA, Deployment and ReplicaSet controllers, and a stand-in for a node. It runs no containers.",
-		Controllers: "Start our controllers for HPAs, Deployments and ReplicaSets in their place: two processes of " +
-			"each, of which one leads and one stands by.",
-		Deployments: "Our", Ending: "kill -9 the leaders", Autoscaler: true,
-		Older: "web:1", Newer: "web:2", Broken: "web:broken",
+		Controllers: "Start our controllers in their place. Of those for HPAs and Deployments there are two " +
+			"processes, of which one leads and one stands by. Of that for ReplicaSets there are three, all at work, " +
+			"each on its share.",
+		Deployments: "Our", Ending: "kill -9 the leaders, and of the three the one that creates these pods,",
+		Autoscaler: true,
+		Older:      "web:1", Newer: "web:2", Broken: "web:broken",
 		// More than the controller's rate limit (a burst of 30, then 20 requests a second) lets it create at once.
 		Crowd: 100,
 	}
 	if h.builtin {
 		about.Cluster = "A control plane on this machine: etcd, kube-apiserver, kube-controller-manager without its " +
 			"ReplicaSet controller, and a stand-in for a node. It runs no containers."
-		about.Controllers = "Start our ReplicaSet controller in its place: two processes, of which one leads and one " +
-			"stands by."
-		about.Deployments, about.Ending, about.Autoscaler = "Kubernetes'", "kill -9 the leader", false
+		about.Controllers = "Start our ReplicaSet controller in its place: three processes, all at work, each on its " +
+			"share."
+		about.Deployments, about.Ending, about.Autoscaler = "Kubernetes'", "kill -9 the one that creates these pods,",
+			false
 	}
 	return about
 }
@@ -74,8 +77,9 @@ func (h *here) Leases() []types.NamespacedName          { return h.replicas.Leas
 func (h *here) Running(ctx context.Context) error       { return h.replicas.Running(ctx) }
 func (h *here) End(ctx context.Context) (string, error) { return h.replicas.End(ctx) }
 func (h *here) ShowLogs()                               { h.replicas.ShowLogs() }
-func (h *here) EndLeaders(ctx context.Context, holders []string) (string, time.Duration, error) {
-	return h.replicas.EndLeaders(ctx, holders)
+func (h *here) EndLeaders(ctx context.Context, holders []string, replicaSet types.NamespacedName) (string,
+	time.Duration, error) {
+	return h.replicas.EndLeaders(ctx, holders, replicaSet)
 }
 
 func (h *here) Hint(namespace string) string {

@@ -34,18 +34,18 @@ const deployed, deployedIn, bootstrap = "thermostat-replicaset", "thermostat", "
 func (c *inCluster) About() story.About {
 	return story.About{
 		Cluster: "A cluster whose kube-controller-manager runs without its ReplicaSet controller.",
-		Controllers: "Our ReplicaSet controller in its place: a Deployment of two pods, of which one leads and one " +
-			"stands by.",
-		Deployments: "Kubernetes'", Ending: "delete the leader's own pod",
+		Controllers: "Our ReplicaSet controller in its place: a Deployment of three pods, all at work, each on its " +
+			"share.",
+		Deployments: "Kubernetes'", Ending: "delete one of the controller's own pods",
 		// The images are small, and do nothing. There is no tag broken.
 		Older: "registry.k8s.io/pause:3.9", Newer: "registry.k8s.io/pause:3.10", Broken: "registry.k8s.io/pause:broken",
 		Crowd: 80, // which leaves room for the other pods of a single node, which takes at most 110
 	}
 }
 
-// Leases has the one that is named in examples/replicaset/deploy.
+// Leases has the one with the table of the controller in examples/replicaset/deploy.
 func (c *inCluster) Leases() []types.NamespacedName {
-	return []types.NamespacedName{{Namespace: deployedIn, Name: deployed}}
+	return []types.NamespacedName{{Namespace: deployedIn, Name: deployed + "-shards"}}
 }
 
 func (c *inCluster) Open(ctx context.Context) (cfg *rest.Config, namespace, result string, err error) {
@@ -79,9 +79,9 @@ func (c *inCluster) Start(ctx context.Context, client *story.Client) (string, er
 		case apierrors.IsNotFound(err):
 			return "", fmt.Errorf("the controller is not deployed in this cluster: kubectl apply -k " +
 				"examples/replicaset/deploy, and -f examples/replicaset/deploy/bootstrap.yaml")
-		case err == nil && d.Status.ObservedGeneration == d.Generation && d.Status.AvailableReplicas == 2:
+		case err == nil && d.Status.ObservedGeneration == d.Generation && d.Status.AvailableReplicas == 3:
 		case time.Now().After(deadline):
-			return "", fmt.Errorf("the Deployment %s/%s has not two available pods after %s", deployedIn, deployed,
+			return "", fmt.Errorf("the Deployment %s/%s has not three available pods after %s", deployedIn, deployed,
 				story.Seconds(time.Since(began)))
 		default:
 			if err := sleep(ctx); err != nil {
@@ -91,19 +91,19 @@ func (c *inCluster) Start(ctx context.Context, client *story.Client) (string, er
 		}
 		break
 	}
-	// The bootstrap pod, which has created the two, is not needed any more.
+	// The bootstrap pod, which has created the three, is not needed any more.
 	err := c.client.CoreV1().Pods(deployedIn).Delete(ctx, bootstrap, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return "", fmt.Errorf("delete the pod %s: %w", bootstrap, err)
 	}
 	holders := []string{bootstrap}
-	for strings.HasPrefix(holders[0], bootstrap) {
+	for strings.Contains(holders[0], bootstrap) || len(strings.Fields(holders[0])) < 3 {
 		if holders, err = story.AwaitLeaders(ctx, client, c, holders); err != nil {
 			return "", err
 		}
 	}
-	return fmt.Sprintf("the controller has created its own two pods; %s leads after %s.", holders[0],
-		story.Seconds(time.Since(began))), nil
+	return fmt.Sprintf("the controller has created its own three pods; %s share the ReplicaSets after %s.",
+		strings.ReplaceAll(holders[0], " ", ", "), story.Seconds(time.Since(began))), nil
 }
 
 const (
@@ -146,26 +146,29 @@ func (c *inCluster) Running(ctx context.Context) error {
 	return nil
 }
 
-func (c *inCluster) EndLeaders(ctx context.Context, holders []string) (result string, within time.Duration, err error) {
+// EndLeaders deletes one of the pods that share the work. Which of them has the ReplicaSet they say on their pages,
+// which are not for others.
+func (c *inCluster) EndLeaders(ctx context.Context, holders []string, _ types.NamespacedName) (result string,
+	within time.Duration, err error) {
 	pods, err := c.pods(ctx)
 	if err != nil {
 		return "", 0, err
 	}
 	for _, pod := range pods {
-		if strings.HasPrefix(holders[0], pod.Name) {
-			// It finishes the run that it is in, and releases the lease.
+		if slices.Contains(strings.Fields(holders[0]), pod.Name) {
+			// It finishes the runs that it is in, and gives its share to the others.
 			return pod.Name + " is deleted", 45 * time.Second,
 				c.client.CoreV1().Pods(deployedIn).Delete(ctx, pod.Name, metav1.DeleteOptions{})
 		}
 	}
-	return "", 0, fmt.Errorf("the leader %s is not one of the controller's pods", holders[0])
+	return "", 0, fmt.Errorf("none of %s is one of the controller's pods", holders[0])
 }
 
 func (c *inCluster) End(ctx context.Context) (string, error) {
 	for deadline := time.Now().Add(timeout); ; {
 		pods, err := c.pods(ctx)
-		if err == nil && len(pods) == 2 {
-			return "the controller has created its second pod again", nil
+		if err == nil && len(pods) == 3 {
+			return "the controller has created its third pod again", nil
 		}
 		if time.Now().After(deadline) {
 			return "", errors.Join(fmt.Errorf("the controller has %d pods", len(pods)), err)

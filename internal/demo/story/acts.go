@@ -242,11 +242,16 @@ func (d *demo) endLeaders(ctx context.Context) (string, error) {
 		return "", err
 	}
 	began := time.Now()
-	if _, err := d.until(ctx, "the leader to be half-way",
+	if _, err := d.until(ctx, "the work to be half-way",
 		func(l look) bool { return len(l.owned) >= crowd/3 }); err != nil {
 		return "", err
 	}
-	ended, within, err := d.stage.EndLeaders(ctx, holders)
+	half, err := d.look(ctx)
+	if err != nil {
+		return "", err
+	}
+	ended, within, err := d.stage.EndLeaders(ctx, holders, types.NamespacedName{Namespace: d.namespace,
+		Name: half.largest()})
 	if err != nil {
 		return "", err
 	}
@@ -256,25 +261,25 @@ func (d *demo) endLeaders(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if len(last.owned) >= crowd {
-		return "", fmt.Errorf("the leader was done before it could be ended: there are %s", last)
+		return "", fmt.Errorf("all was done before anybody could be ended: there are %s", last)
 	}
 	d.narrator.Line(fmt.Sprintf("      %s; there are %s", ended, last))
 	if _, err := AwaitLeaders(ctx, d.client, d.stage, holders); err != nil {
 		return "", err
 	}
 	tookOver := time.Since(atEnd)
-	if _, err := d.until(ctx, "the standby to finish", settled(crowd)); err != nil {
+	if _, err := d.until(ctx, "the others to finish", settled(crowd)); err != nil {
 		return "", err
 	}
 	switch {
 	case d.seen.most > crowd:
 		return "", fmt.Errorf("there were %d pods at a time, and %d were asked for", d.seen.most, crowd)
 	case tookOver > within+prompt:
-		return "", fmt.Errorf("the standby acquired the lease after %s; at most %s was expected", Seconds(tookOver),
+		return "", fmt.Errorf("the others took over after %s; at most %s was expected", Seconds(tookOver),
 			Seconds(within))
 	}
-	return fmt.Sprintf("%d of %d pods were there when the leaders ended; the others took over %s later and created "+
-		"the rest, %s after the start, with never more than %d in all.",
+	return fmt.Sprintf("%d of %d pods were there when these ended; the others took over %s later and created the "+
+		"rest, %s after the start, with never more than %d in all.",
 		len(last.owned), crowd, Seconds(tookOver), Seconds(time.Since(began)), crowd), d.statusSays(ctx, int32(crowd))
 }
 

@@ -3,9 +3,13 @@ package story
 import (
 	"context"
 	_ "embed"
+	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
+	leasev1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -73,7 +77,8 @@ const (
 	pollTime = 40 * time.Millisecond
 )
 
-// AwaitLeaders waits until each lease of the stage has a holder that is not the one before, and returns the holders.
+// AwaitLeaders waits until each lease of the stage has a holder that is not the one before, and returns the holders. Of
+// a lease with a table those are all that share the work, with a space between.
 func AwaitLeaders(ctx context.Context, client *Client, s interface {
 	Leases() []types.NamespacedName
 	Running(context.Context) error
@@ -87,10 +92,11 @@ func AwaitLeaders(ctx context.Context, client *Client, s interface {
 		}
 		for {
 			l, err := client.Leases.Leases(lease.Namespace).Get(ctx, lease.Name, metav1.GetOptions{})
-			if err == nil && l.Spec.HolderIdentity != nil && *l.Spec.HolderIdentity != "" &&
-				*l.Spec.HolderIdentity != known {
-				holders = append(holders, *l.Spec.HolderIdentity)
-				break
+			if err == nil {
+				if holder := holderOf(l); holder != "" && holder != known {
+					holders = append(holders, holder)
+					break
+				}
 			}
 			if err := s.Running(ctx); err != nil {
 				return nil, err
@@ -101,6 +107,36 @@ func AwaitLeaders(ctx context.Context, client *Client, s interface {
 		}
 	}
 	return holders, nil
+}
+
+// tableAnnotation has the table of replicas that share the work, behind its sum.
+const tableAnnotation = "thermostat-go.github.io/shard-table"
+
+// holderOf returns who holds a lease, or has slices by the table in it: "" if nobody.
+func holderOf(l *leasev1.Lease) string {
+	text, shared := l.Annotations[tableAnnotation]
+	if !shared && l.Spec.HolderIdentity != nil {
+		return *l.Spec.HolderIdentity
+	}
+	_, text, _ = strings.Cut(text, " ")
+	var table struct {
+		Members []struct {
+			Number int
+			Seat   string
+		}
+		Owners []int
+	}
+	if json.Unmarshal([]byte(text), &table) != nil {
+		return ""
+	}
+	var sharing []string
+	for _, m := range table.Members {
+		if slices.Contains(table.Owners, m.Number) {
+			sharing = append(sharing, m.Seat)
+		}
+	}
+	slices.Sort(sharing)
+	return strings.Join(sharing, " ")
 }
 
 // sleep waits until it is time to look again.

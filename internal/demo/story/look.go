@@ -77,6 +77,17 @@ func (l look) byReplicaSet() map[string][]*corev1.Pod {
 	return sets
 }
 
+// largest returns the name of the ReplicaSet that has the most pods.
+func (l look) largest() (name string) {
+	most := 0
+	for set, pods := range l.byReplicaSet() {
+		if len(pods) > most {
+			name, most = set, len(pods)
+		}
+	}
+	return name
+}
+
 // replicaSets counts the pods of each ReplicaSet, with the image of one of them.
 func (l look) replicaSets() string {
 	sets := l.byReplicaSet()

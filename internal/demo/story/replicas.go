@@ -2,10 +2,13 @@ package story
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"net"
+	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,7 +26,8 @@ type Process interface {
 	Wait(context.Context) (status string, err error)
 }
 
-// Replicas are two processes of each controller: a, which is the first to lead, and b.
+// Replicas are two processes of each controller: a, which is the first to lead, and b. Of the one for ReplicaSets there
+// are three, which share the work.
 type Replicas struct {
 	Narrator    *Narrator
 	Controllers []string            // such as replicaset: the program in examples
@@ -48,71 +52,101 @@ var (
 	Flags       = map[string][]string{"autoscaler": {"--horizontal-pod-autoscaler-sync-period", LookPeriod.String()}}
 )
 
+// sharing is the controller whose replicas are all at work.
+const sharing = "replicaset"
+
+// letters are those of the replicas of a controller.
+func letters(controller string) []string {
+	if controller == sharing {
+		return []string{"a", "b", "c"}
+	}
+	return []string{"a", "b"}
+}
+
 // Leases are those of the controllers.
 func (r *Replicas) Leases() (leases []types.NamespacedName) {
-	for _, name := range r.Controllers {
-		leases = append(leases, types.NamespacedName{Namespace: leaseNamespace, Name: "thermostat-" + name})
+	for _, controller := range r.Controllers {
+		name := "thermostat-" + controller
+		if controller == sharing {
+			name += "-shards"
+		}
+		leases = append(leases, types.NamespacedName{Namespace: leaseNamespace, Name: name})
 	}
 	return leases
 }
 
-// Start starts the replicas a, waits until they lead, and starts the replicas b.
+// Start starts the replicas a, and all that share the work, waits until they lead, and starts the others.
 func (r *Replicas) Start(ctx context.Context, client *Client) (string, error) {
 	began := time.Now()
 	r.processes, r.pages = map[string]Process{}, map[string]string{}
-	if err := r.start(ctx, "a"); err != nil {
-		return "", err
+	standby := map[string]string{}
+	for _, controller := range r.Controllers {
+		for _, letter := range letters(controller) {
+			if letter != "a" && controller != sharing {
+				standby[controller] = letter
+			} else if err := r.start(ctx, controller, letter); err != nil {
+				return "", err
+			}
+		}
 	}
 	r.Narrator.Count(fmt.Sprintf("waiting for the lease: a new one is not acquired before %v, in case an "+
 		"earlier leader still works", leaseDuration))
-	leaders, err := AwaitLeaders(ctx, client, r, nil)
+	holders, err := AwaitLeaders(ctx, client, r, nil)
 	if err != nil {
 		return "", err
 	}
 	took := time.Since(began)
-	if err := r.start(ctx, "b"); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%s %s after %s; another replica stands by.", strings.Join(names(leaders), " and "),
-		leadOrLeads(len(leaders)), Seconds(took)), nil
-}
-
-// names returns the names of the processes that hold leases: each adds a UID to its name.
-func names(holders []string) (names []string) {
-	for _, holder := range holders {
-		name, _, _ := strings.Cut(holder, "_")
-		names = append(names, name)
-	}
-	return names
-}
-
-func leadOrLeads(n int) string {
-	if n == 1 {
-		return "leads"
-	}
-	return "lead"
-}
-
-func (r *Replicas) start(ctx context.Context, letter string) error {
-	for _, controller := range r.Controllers {
-		name := controller + "-" + letter
-		page, err := freeAddress()
-		if err != nil {
-			return err
+	for controller, letter := range standby {
+		if err := r.start(ctx, controller, letter); err != nil {
+			return "", err
 		}
-		r.pages[name] = page
-		process, err := r.Run(ctx, name, filepath.Join(r.Programs, controller), append([]string{
-			"--kubeconfig", r.Kubeconfig, "--leader-elect-resource-namespace", leaseNamespace,
-			"--leader-elect-identity", name, "--leader-elect-lease-duration", leaseDuration.String(),
-			"--leader-elect-renew-deadline", renewDeadline.String(),
-			"--leader-elect-retry-period", retryPeriod.String(), "--metrics-bind-address", page, "-v", "1",
-		}, r.Flags[controller]...))
-		if err != nil {
-			return err
+	}
+	return fmt.Sprintf("%s after %s.", r.said(holders), Seconds(took)), nil
+}
+
+// said says who leads, and who shares the work.
+func (r *Replicas) said(holders []string) string {
+	var leaders, all []string
+	for i, controller := range r.Controllers {
+		if controller == sharing {
+			all = append(all, strings.ReplaceAll(holders[i], " ", ", ")+" share the ReplicaSets")
+		} else {
+			leaders = append(leaders, nameOf(holders[i]))
 		}
+	}
+	if len(leaders) > 0 {
+		all = append(all, strings.Join(leaders, " and ")+" lead, with a standby each")
+	}
+	return strings.Join(all, "; ")
+}
+
+// nameOf returns the name of the process that holds a lease: it adds a UID to its name.
+func nameOf(holder string) string {
+	name, _, _ := strings.Cut(holder, "_")
+	return name
+}
+
+func (r *Replicas) start(ctx context.Context, controller, letter string) error {
+	name := controller + "-" + letter
+	page, err := freeAddress()
+	if err != nil {
+		return err
+	}
+	r.pages[name] = page
+	args := append([]string{
+		"--kubeconfig", r.Kubeconfig, "--leader-elect-resource-namespace", leaseNamespace,
+		"--leader-elect-identity", name, "--leader-elect-lease-duration", leaseDuration.String(),
+		"--leader-elect-renew-deadline", renewDeadline.String(),
+		"--leader-elect-retry-period", retryPeriod.String(), "--metrics-bind-address", page, "-v", "1",
+	}, r.Flags[controller]...)
+	if controller == sharing {
+		args = append(args, "--shards")
+	}
+	process, err := r.Run(ctx, name, filepath.Join(r.Programs, controller), args)
+	if err == nil {
 		r.processes[name] = process
 	}
-	return nil
+	return err
 }
 
 // freeAddress returns a port of the loopback address that nothing listens on.
@@ -146,21 +180,50 @@ func (r *Replicas) Running(context.Context) error {
 	return nil
 }
 
-// EndLeaders kills the processes that lead.
-func (r *Replicas) EndLeaders(ctx context.Context, holders []string) (string, time.Duration, error) {
-	leaders := names(holders)
-	for _, name := range leaders {
-		leader := r.processes[name]
-		if leader == nil {
+// EndLeaders kills the processes that lead, and of those that share the work the one that has a ReplicaSet.
+func (r *Replicas) EndLeaders(ctx context.Context, holders []string, replicaSet types.NamespacedName) (string,
+	time.Duration, error) {
+	var ended []string
+	for i, controller := range r.Controllers {
+		name := nameOf(holders[i])
+		if controller == sharing {
+			var err error
+			if name, err = r.worksOn(ctx, replicaSet); err != nil {
+				return "", 0, err
+			}
+		}
+		process := r.processes[name]
+		if process == nil {
 			return "", 0, fmt.Errorf("%s leads, and is not one of %v", name, slices.Sorted(maps.Keys(r.processes)))
 		}
-		if err := leader.Kill(ctx); err != nil {
+		if err := process.Kill(ctx); err != nil {
 			return "", 0, err
 		}
 		delete(r.processes, name)
+		ended = append(ended, name)
 	}
-	return fmt.Sprintf("kill -9 %s: their leases expire within %v", strings.Join(leaders, " "), leaseDuration),
+	return fmt.Sprintf("kill -9 %s: their leases expire within %v", strings.Join(ended, " "), leaseDuration),
 		leaseDuration + 2*retryPeriod, nil
+}
+
+// worksOn returns which of the processes that share the work has a ReplicaSet: each of them says so on its pages.
+func (r *Replicas) worksOn(ctx context.Context, replicaSet types.NamespacedName) (string, error) {
+	query := url.Values{"controller": {sharing}, "namespace": {replicaSet.Namespace}, "name": {replicaSet.Name}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.pages[sharing+"-a"]+"/inspect/key.json?"+
+		query.Encode(), nil)
+	if err != nil {
+		return "", err
+	}
+	answer, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer answer.Body.Close()
+	var key struct{ Shard struct{ Leader string } }
+	if err := json.NewDecoder(answer.Body).Decode(&key); err != nil {
+		return "", fmt.Errorf("the page of %s: %s: %w", replicaSet, answer.Status, err)
+	}
+	return key.Shard.Leader, nil
 }
 
 // End tells the remaining processes to end.
@@ -189,7 +252,8 @@ func (r *Replicas) End(ctx context.Context) (string, error) {
 // ShowLogs prints the end of the controllers' logs, whose files are deleted at the end.
 func (r *Replicas) ShowLogs() {
 	for _, controller := range r.Controllers {
-		for _, name := range []string{controller + "-a", controller + "-b"} {
+		for _, letter := range letters(controller) {
+			name := controller + "-" + letter
 			content, err := os.ReadFile(filepath.Join(r.Logs, name+".log"))
 			if errors.Is(err, os.ErrNotExist) {
 				continue

@@ -15,13 +15,18 @@ type Stage interface {
 
 	// Open finds or starts the API server. The namespace is the demo's own.
 	Open(context.Context) (cfg *rest.Config, namespace, result string, err error)
-	// Start starts two replicas of each controller of ours, and waits until one of each leads.
+	// Start starts two replicas of each controller of ours, and three of that for ReplicaSets, and waits until one of
+	// each leads, or all three share the work.
 	Start(context.Context, *Client) (result string, err error)
-	// Leases names the leases of our controllers. Running returns an error if a replica does not run.
+	// Leases names the leases of our controllers: who holds it, or shares the work by the table in it, is what
+	// [AwaitLeaders] returns. Running returns an error if a replica does not run.
 	Leases() []types.NamespacedName
 	Running(context.Context) error
-	// EndLeaders ends the replicas that hold the leases. The others should lead within the time that it returns.
-	EndLeaders(ctx context.Context, holders []string) (result string, within time.Duration, err error)
+	// EndLeaders ends the replicas that hold the leases, and of those that share the work the one that has a
+	// ReplicaSet, if the stage can tell which it is, or one of them. The others should be at work within the time that
+	// it returns.
+	EndLeaders(ctx context.Context, holders []string, replicaSet types.NamespacedName) (result string,
+		within time.Duration, err error)
 	// End ends the remaining replicas.
 	End(context.Context) (result string, err error)
 	// ShowLogs prints the end of their logs, and Close removes what Open and Start have created.
@@ -39,7 +44,7 @@ type About struct {
 	Cluster     string // what Open starts or finds
 	Controllers string // what Start starts
 	Deployments string // whose Deployment controller works: "our" or "Kubernetes'"
-	Ending      string // how the leaders end: "kill -9 the leaders"
+	Ending      string // what ends half-way: "kill -9 the leaders and one of the three"
 	// Autoscaler says that our HPA controller is among them, and that the metrics of a pod are what its annotation
 	// Usage says.
 	Autoscaler bool
