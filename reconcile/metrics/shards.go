@@ -39,8 +39,8 @@ var (
 	pauses = desc("thermostat_slice_pause_seconds",
 		"How long no process could work on a slice that has moved to this one.", "name")
 	longestPause = desc("thermostat_slice_pause_longest_seconds", "The longest of these pauses.", "name")
-	sliceRuns    = desc("thermostat_slice_runs_total", "Runs in one of the slices that take this process the most time.",
-		"name", "slice")
+	sliceRuns    = desc("thermostat_slice_runs_total",
+		"Runs in one of the slices that take this process the most time.", "name", "slice")
 	sliceBusy = desc("thermostat_slice_busy_seconds_total", "How long these runs took.", "name", "slice")
 )
 

@@ -41,8 +41,8 @@
 //	leaderelection.New              create           leases of coordination.k8s.io; cannot be limited to a name
 //	                                get, update      the one Lease
 //	                                watch            the one Lease; without it hand-overs take longer
-//	sharding.New                    create, get,     leases of coordination.k8s.io; cannot be limited to names, as those
-//	                                list, watch,     of the replicas' Leases are made up
+//	sharding.New                    create, get,     leases of coordination.k8s.io; cannot be limited to names, as
+//	                                list, watch,     those of the replicas' Leases are made up
 //	                                update, delete
 //	events.NewRecorder              create, patch    events of the group "", as client-go's record package does; in
 //	                                                 the namespace default for objects in no namespace

@@ -11,9 +11,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// TestThroughputGrowsWithTheReplicas measures, in virtual time, how long replicas with ten workers each take for one run
-// of each key, when all keys change at the same moment. A run reads from its cache, waits for 20 ms of something else,
-// and writes. The largest share of the keys decides, so it also shows how even the shares are. Requests and the
+// TestThroughputGrowsWithTheReplicas measures, in virtual time, how long replicas with ten workers each take for one
+// run of each key, when all keys change at the same moment. A run reads from its cache, waits for 20 ms of something
+// else, and writes. The largest share of the keys decides, so it also shows how even the shares are. Requests and the
 // processor take no time here: what a server or a machine adds that all replicas share is not in the figures.
 func TestThroughputGrowsWithTheReplicas(t *testing.T) {
 	for _, test := range []struct {

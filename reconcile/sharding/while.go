@@ -6,9 +6,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// While calls f where the slice of a key is owned, until ctx ends: what one process of all has to do, such as a periodic
-// check of the whole cluster, goes to ManagerOptions.Beside in this form, under a key of its own choice. Different keys
-// spread over the replicas.
+// While calls f where the slice of a key is owned, until ctx ends. It is for what one process of all has to do, such
+// as a periodic check of the whole cluster. ManagerOptions.Beside has it in this form, under a key of its own choice.
+// Other keys may be owned by other replicas.
 //
 //	Beside: map[string]func(context.Context) error{"sweep": func(ctx context.Context) error {
 //		return shards.While(ctx, types.NamespacedName{Name: "sweep"}, sweep)

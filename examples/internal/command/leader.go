@@ -10,7 +10,7 @@ import (
 )
 
 // A Leader decides which replica reconciles a key: *leaderelection.Elector has one replica do all of the work, and
-// *sharding.Shards has each do a share. The clients of the controller pass its Fence, and the Leader has one of its own.
+// *sharding.Shards has each do a share. The requests of the controller pass its Fence, and its own do not.
 type Leader interface {
 	reconcile.Elector
 	reconcile.Fencer
