@@ -117,7 +117,8 @@ func makeOrphan(ctx context.Context, cfg *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "orphan", Labels: map[string]string{"app": "a"}},
+	// It has a name like those that the controller's pods have: it stays, or one of these, by when it is seen.
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "a-", Labels: map[string]string{"app": "a"}},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "example.com/main"}}}}
 	_, err = client.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{})
 	return err
