@@ -32,6 +32,7 @@ type disturbed struct {
 	turns      turns
 	last       map[int]stamp // of each slice
 	longest    time.Duration // that a slice was worked on by nobody
+	during     string        // when that was seen
 	lines      int
 }
 
@@ -91,7 +92,7 @@ func (d *disturbed) tolerate(p *testcluster.Process, err error) {
 }
 
 // read judges the stamps that have been written since the last call.
-func (d *disturbed) read(from time.Time, worked map[int]bool, replicas map[string]bool) {
+func (d *disturbed) read(why string, from time.Time, worked map[int]bool, replicas map[string]bool) {
 	for {
 		line, err := d.stamps.ReadString('\n')
 		d.unfinished += line
@@ -104,8 +105,8 @@ func (d *disturbed) read(from time.Time, worked map[int]bool, replicas map[strin
 		d.unfinished = ""
 		d.lines++
 		require.Empty(d.t, d.turns.add(s))
-		if last, ok := d.last[s.slice]; ok {
-			d.longest = max(d.longest, s.at.Sub(last.at))
+		if last, ok := d.last[s.slice]; ok && s.at.Sub(last.at) > d.longest {
+			d.longest, d.during = s.at.Sub(last.at), why
 		}
 		if s.at.After(d.last[s.slice].at) {
 			d.last[s.slice] = s
@@ -124,7 +125,7 @@ func (d *disturbed) all(why string, who ...string) {
 	for len(worked) < realSlices || slices.ContainsFunc(who, missing) {
 		require.Less(d.t, time.Since(from), 3*time.Minute, "%s: %v work on %v", why, replicas, worked)
 		time.Sleep(100 * time.Millisecond)
-		d.read(from, worked, replicas)
+		d.read(why, from, worked, replicas)
 		for _, name := range who { // one whose work is stuck for longer than it may be has ended, too
 			select {
 			case <-d.processes[name].Ended():
@@ -199,7 +200,7 @@ func TestRealProcessesInTrouble(t *testing.T) {
 	for _, p := range d.processes {
 		d.tolerate(p, p.Terminate(ctx))
 	}
-	d.read(time.Now(), map[int]bool{}, map[string]bool{})
-	t.Logf("%v: %v; %d stamps, overlaps 0, at most %v without work on a slice", time.Since(began).Round(time.Second),
-		done, d.lines, d.longest.Round(10*time.Millisecond))
+	d.read("at the end", time.Now(), map[int]bool{}, map[string]bool{})
+	t.Logf("%v: %v; %d stamps, overlaps 0, at most %v without work on a slice, %s",
+		time.Since(began).Round(time.Second), done, d.lines, d.longest.Round(10*time.Millisecond), d.during)
 }
