@@ -189,6 +189,21 @@ func (f *deltaFIFO[T]) add(d delta[T], upTo string) {
 	f.signal()
 }
 
+// leave is add with the deletion of an object that the informer does not keep. Mostly nothing is known of the object,
+// and there is nothing to do.
+func (f *deltaFIFO[T]) leave(d delta[T], upTo string) {
+	f.mu.Lock()
+	_, queued := f.positions[d.key]
+	known := queued || !f.unknownLocked(d.key)
+	f.mu.Unlock()
+	switch { // meanwhile nothing is added, for the caller is the only one that does
+	case known:
+		f.add(d, upTo)
+	case upTo != "":
+		f.advance(upTo)
+	}
+}
+
 // unknownLocked reports whether the store knows nothing of a key, and will not before it has what waits for it here.
 func (f *deltaFIFO[T]) unknownLocked(key Key) bool {
 	if len(f.cuts) > 0 || f.comparing.Load() {

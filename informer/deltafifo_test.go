@@ -42,7 +42,7 @@ func fifoScript(t *testing.T, script []byte) {
 		live := func(p *corev1.Pod) {
 			truth[key] = p
 			theListWatch(inf).fifo.add(delta[*corev1.Pod]{item: item[*corev1.Pod]{key, p.UID, p.ResourceVersion, false,
-				p}, epoch: epoch}, p.ResourceVersion)
+				0, p}, epoch: epoch}, p.ResourceVersion)
 			reached = p.ResourceVersion
 		}
 		switch kind := op / 3 % 8; kind {
@@ -74,7 +74,7 @@ func fifoScript(t *testing.T, script []byte) {
 			for k, p := range truth {
 				theListWatch(inf).fifo.add(delta[*corev1.Pod]{item: item[*corev1.Pod]{k, p.UID, p.ResourceVersion,
 					false,
-					p}, epoch: epoch}, "")
+					0, p}, epoch: epoch}, "")
 			}
 			if now%5 > 0 {
 				theListWatch(inf).fifo.listed(epoch, strconv.Itoa(now), true)

@@ -50,8 +50,8 @@
 //
 //	order         (Added Updated* Deleted)*, all of one round with one UID, resourceVersions rising (see merge).
 //	              Exceptions: calls that end in a panic do not count; a resync repeats the state before it; an object
-//	              that changes and keeps its version is an Updated with the same one; what a Rescope has removed may
-//	              come back with the version that it had.
+//	              that changes and keeps its version is an Updated with the same one; what a Rescope has removed, or
+//	              has left with its slice, may come back with the version that it had.
 //	Old           of an Updated is the New of the event before it (merge).
 //	truth         every New is a state that the server held.
 //	cache first   when h is called, Get(k) answers with that state or a later one (writer.commit before writer.tell).
@@ -142,6 +142,18 @@
 // else changes: a list by name has a version, so all that is known of an object still comes from the server's answers
 // about that object. Where the metadata of the namespace may not be listed and watched, each object keeps its watch.
 //
+// # A share of the objects
+//
+// Where several replicas of a program share the work, each of its informers may keep a share of the objects:
+// Options.Shard, of which package reconcile/sharding has some, cuts them into slices by a hash. The server sends all
+// objects; those of other slices are left out after their metadata, so memory and the time for decoding fall with the
+// share (shard.go).
+//
+// Slices come and go while the informer runs. For one that comes the informer lists anew, and is Live meanwhile: what
+// it has stays complete, and [Sharded].Wait says when the slice is. Objects of one that goes are Deleted, with
+// Event.Left set: nothing has happened to them. So an object that Get does not find does not exist only if it is in the
+// share. What a program reads for the keys of its own slices is.
+//
 // # What you owe
 //
 //   - Never change an object that you were given: all readers share it. Copy it first.
@@ -221,6 +233,7 @@
 //	part.go        what one list-watch has: a namespace, an object, everything
 //	referenced.go  only what is named: NewReferenced, AddReferences
 //	guide.go       many names in a namespace: its metadata in place of a watch for each name
+//	shard.go       a share of the objects: Options.Shard
 //	live.go        what the server holds now: Live, and Options.VerifyEvery
 //	mutation.go    which object of the cache was changed: Options.DetectMutations, with internal/fingerprint
 //	resource.go    a client for any Go type: NewResource

@@ -54,6 +54,9 @@ type Event[T any] struct {
 	// under its key, or taken out of scope. Old is then the last state that the store held, not necessarily the
 	// object's last.
 	FinalStateUnknown bool
+	// Left marks a Deleted that says nothing of the object itself: Options.Shard leaves it to another replica from now
+	// on, and it may exist as before. FinalStateUnknown is set, too.
+	Left bool
 	// Resync marks an Updated that tells no change: Old and New are the same state, which the handler was told before.
 	// See HandlerOptions.Resync and HandlerOptions.Every.
 	Resync bool

@@ -67,6 +67,8 @@ type Health struct {
 	// Rewinds counts how often the cache has followed a cluster that went back to an older state, as after a restore
 	// from a backup. Each namespace counts by itself.
 	Rewinds int
+	// Slices counts the slices of Options.Shard of which the store has all objects.
+	Slices int
 	// Unknown counts the objects that are named and not known yet, of an informer that [NewReferenced] has made.
 	Unknown int
 	// ByMetadata counts the objects that are named and have no watch of their own, since the metadata of their whole
@@ -439,10 +441,13 @@ func (h *listWatchHealth) listing() (number uint64) {
 func (h *listWatchHealth) listed(number uint64) { h.change(func() { h.now.Listed = int(number) }) }
 
 // complete reports whether the store holds a list of what is wanted.
-func (h *listWatchHealth) complete() bool {
+func (h *listWatchHealth) complete() bool { return h.upTo() > 0 }
+
+// upTo returns the number of the latest such list; zero: there is none.
+func (h *listWatchHealth) upTo() uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.now.Listed > 0
+	return uint64(h.now.Listed)
 }
 
 func (h *listWatchHealth) rewound() {

@@ -29,7 +29,8 @@ type facts struct {
 	// epoch is that of the list, or of the watch that followed it, which saw this state last. Lists are seconds apart,
 	// so it fits.
 	epoch    uint32
-	deleting bool // the object has a deletionTimestamp
+	deleting bool   // the object has a deletionTimestamp
+	slice    uint16 // see item
 }
 
 func newIndexer[T any]() *indexer[T] {
@@ -63,7 +64,7 @@ func (x *indexer[T]) getOrInvalid(key Key) (value T, held bool, invalid error) {
 func (x *indexer[T]) item(row store.Row) item[T] {
 	f := x.Facts(row)
 	return item[T]{key: x.Key(row), uid: f.uid, resourceVersion: f.resourceVersion, deleting: f.deleting,
-		value: x.Value(row)}
+		slice: f.slice, value: x.Value(row)}
 }
 
 // stored returns what the store has of a key.
@@ -83,5 +84,5 @@ func (x *indexer[T]) stored(key Key) (s stored) {
 // calls it.
 func (x *indexer[T]) putLocked(row store.Row, it item[T], epoch uint64) {
 	x.PutAt(row, it.key, facts{uid: it.uid, resourceVersion: it.resourceVersion, epoch: uint32(epoch),
-		deleting: it.deleting}, it.value)
+		deleting: it.deleting, slice: it.slice}, it.value)
 }

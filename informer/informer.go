@@ -55,6 +55,17 @@ type Options[T any] struct {
 	// object as it left it, after 1 s, 2 s, 4 s ... 5 min. Several goroutines may call it at once. Nil: objects are
 	// stored as they come.
 	Transform func(T) (T, error)
+	// Shard, if set, lets the informer keep a share of the objects, of those in its scope, where several replicas of a
+	// program have a share each: memory, and with a [Resource] the time for decoding, fall with the share. Package
+	// reconcile/sharding has functions that return one; one Shard is for one informer. An object outside of the share
+	// costs its metadata, which the server sends for all objects.
+	//
+	// The share may change at any time: see [Sharded]. Then Get, lookups and handlers know nothing of an object that is
+	// kept by another replica, as if there was none, so read only what belongs to the keys of this one. Health, Synced
+	// and Fresh are about what is kept. An object that a change takes out of the share is Deleted, with
+	// FinalStateUnknown set; one whose slice is given away is Deleted with Event.Left set, and its version may come
+	// back when the slice does. [NewReferenced] takes no Shard: it keeps what is named.
+	Shard Shard
 	// PageSize is the number of objects in a page of a plain list. Zero: 500.
 	PageSize int64
 	// DisableWatchList lists by plain, paged lists from the start. It is not needed: the informer detects a server
@@ -108,6 +119,7 @@ type SharedIndexInformer[T any] struct {
 	store                  *indexer[T]
 	weight                 *weight[T]
 	health                 *health
+	share                  *share // nil: everything is kept
 	ready                  chan struct{}
 	stopped                chan struct{}
 
@@ -161,6 +173,7 @@ type origin struct {
 	mistake    error       // why there can be no source
 	namespaced bool        // it has one for each namespace
 	references *references // what is followed by name; nil: everything is followed
+	share      *share      // of Options.Shard
 	// metadata makes the client of a namespace for metadata only, or returns nil; it is set with references.
 	metadata func(namespace string) Client[*List[*metav1.PartialObjectMetadata]]
 	resource schema.GroupVersionResource // zero if it is not known
@@ -168,8 +181,9 @@ type origin struct {
 
 // only is the origin of an informer of one client.
 func only[T Object, L runtime.Object](client Client[L], opts Options[T], change intern.Change) origin {
-	decoder := decoders(change, false)
-	from := origin{source: func(string) (source, error) { return newSource[T](client, decoder) }}
+	share := newShare(opts.Shard)
+	decoder := decoders(change, false, share)
+	from := origin{share: share, source: func(string) (source, error) { return newSource[T](client, decoder) }}
 	if c, says := any(client).(interface {
 		GroupVersionResource() schema.GroupVersionResource
 	}); says && !kube.IsNil(client) {
@@ -187,6 +201,7 @@ func build[T Object, V any](from origin, namespaces []string, opts Options[T],
 		origin:    from, decode: decode, pageSize: cmp.Or(opts.PageSize, 500), disableWatchList: opts.DisableWatchList,
 		maxWatches: cmp.Or(opts.MaxWatches, defaultWatches),
 		store:      newIndexer[V](), weight: &weight[V]{}, health: &health{maxStaleness: opts.MaxStaleness},
+		share: from.share,
 		ready: make(chan struct{}, 1), token: make(chan struct{}, 1), stopped: make(chan struct{}),
 	}
 	inf.writer.inf, inf.writer.store, inf.writer.health = inf, inf.store, inf.health
@@ -204,6 +219,9 @@ func build[T Object, V any](from origin, namespaces []string, opts Options[T],
 		return nil, fmt.Errorf("informer %s: %w", inf.name, err)
 	}
 	inf.followed.Store(first)
+	if inf.share != nil {
+		connect(inf.share, inf)
+	}
 	return inf, nil
 }
 
@@ -243,6 +261,7 @@ func (inf *SharedIndexInformer[T]) Run(ctx context.Context) error {
 	defer cancel()
 	log := klog.FromContext(ctx).WithValues("informer", inf.name)
 
+	defer inf.share.join()()
 	_ = inf.write(func(w *writer[T]) { // it fails only when Run has returned
 		w.start(ctx, log)
 		w.sync() // an informer of what is named has nothing to list yet
@@ -407,7 +426,7 @@ func (inf *SharedIndexInformer[T]) HealthIn(namespace string) Health {
 		h.Lists, h.Rewinds = int(inf.health.lists.Load()), int(inf.health.rewinds.Load())
 	}
 	inf.health.count(&h)
-	h.Resource = inf.origin.resource
+	h.Resource, h.Slices = inf.origin.resource, inf.share.size()
 	for _, l := range listWatches {
 		h.Queued += l.fifo.len()
 		if l.reflector.guide.Load() != nil {

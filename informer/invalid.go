@@ -48,6 +48,7 @@ type rejection struct {
 	epoch uint64
 	// unindexed: the store holds the very state. An index that was added later cannot take it.
 	unindexed bool
+	slice     uint16 // see item
 }
 
 // newInvalidError makes an InvalidError for an object as it came. Transform may be called with the object again, so
@@ -95,7 +96,7 @@ func (x *indexer[T]) rejectLocked(d *delta[T]) {
 		x.invalid[d.key] = before
 		return
 	}
-	x.putRejectionLocked(d.key, rejection{InvalidError: d.invalid, epoch: d.epoch})
+	x.putRejectionLocked(d.key, rejection{InvalidError: d.invalid, epoch: d.epoch, slice: d.slice})
 }
 
 // rejectHeld notes that an index that is being added cannot take the state that the store holds of a key. The state
@@ -107,7 +108,8 @@ func (x *indexer[T]) rejectHeld(key Key, err error) {
 		return
 	}
 	row, _ := x.Find(key)
-	x.putRejectionLocked(key, rejection{x.item(row).invalid(err), uint64(x.Facts(row).epoch), true})
+	f := x.Facts(row)
+	x.putRejectionLocked(key, rejection{x.item(row).invalid(err), uint64(f.epoch), true, f.slice})
 }
 
 func (x *indexer[T]) putRejectionLocked(key Key, r rejection) {

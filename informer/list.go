@@ -109,6 +109,9 @@ func (r *reflector[T]) receivePage(ctx context.Context, page *listRequest) (list
 	list, err = page.read(func(list *metav1.ListMeta, events []wire.Event) error {
 		if list == nil && r.newest != "" {
 			for _, e := range events {
+				if !r.keeps(e) {
+					continue
+				}
 				// It needs no proof if it is newer than all that the store has been told of, or what the store holds.
 				object, err := meta.Accessor(e.Object)
 				if err != nil || !kube.Older(r.newest, object.GetResourceVersion()) &&

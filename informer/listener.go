@@ -344,7 +344,9 @@ func merge[T any](events []Event[T]) []Event[T] {
 			continue
 		}
 		if known {
-			merged = append(merged, events[s.deleted])
+			gone := events[s.deleted]
+			gone.Left = gone.Left && (exists || last.Left)
+			merged = append(merged, gone)
 		}
 		if exists {
 			var none T

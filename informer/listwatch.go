@@ -58,7 +58,7 @@ func newListWatch[T any](inf *SharedIndexInformer[T], p part, from source, selec
 		health: newListWatchHealth(inf.health, p),
 	}
 	l.reflector = &reflector[T]{
-		enqueuer: enqueuer[T]{part: p, decode: inf.decode, fifo: l.fifo, health: l.health},
+		enqueuer: enqueuer[T]{part: p, decode: inf.decode, fifo: l.fifo, health: l.health, share: inf.share},
 		source:   from, pageSize: inf.pageSize, stored: inf.store.stored, relistWanted: make(chan struct{}, 1),
 		purpose: inf.name + " in " + p.id(),
 	}

@@ -20,7 +20,8 @@ import (
 // Live asks the server for the object of that key, past the cache, and within the informer's [Scope]: an object outside
 // of it is not found. It is a LIST by name, so it needs no permission that the informer does not have, and it sees the
 // most recent state. It changes nothing in the store, and what it returns is the caller's own, to be changed and
-// written. If the request fails, the error wraps the client's and names the key.
+// written. If the request fails, the error wraps the client's and names the key. If the object exists and is none of
+// those that Options.Shard keeps, the error may wrap [ErrNotKept].
 func (inf *SharedIndexInformer[T]) Live(ctx context.Context, key Key) (value T, exists bool, err error) {
 	it, exists, invalid, err := inf.followed.Load().live(ctx, key)
 	if err = cmp.Or(err, invalid); err != nil {
@@ -123,6 +124,7 @@ func (v *verifier[T]) differences(ctx context.Context) (found int, example Key, 
 	var due uint64
 	v.l.fifo.comparing.Store(true)
 	defer v.l.fifo.comparing.Store(false)
+	share := v.inf.share.now()
 	begun := v.inf.writeUnless(ctx, nil, func(*writer[T]) { v.l.touched, due = make(map[Key]struct{}), v.l.due })
 	if !begun {
 		return 0, example, ctx.Err()
@@ -133,7 +135,7 @@ func (v *verifier[T]) differences(ctx context.Context) (found int, example Key, 
 		// A list that was under way, or is due since, lets the store leap over what has happened; and it is a
 		// comparison by itself.
 		if h := v.l.health.get(); err == nil && h.Lists == before.Lists && before.Listed == before.Lists &&
-			v.l.due == due && v.l.heirs == nil {
+			v.l.due == due && v.l.heirs == nil && v.inf.share.now() == share {
 			found, example = w.compare(v.l, listed)
 		}
 		v.l.touched = nil
@@ -144,7 +146,7 @@ func (v *verifier[T]) differences(ctx context.Context) (found int, example Key, 
 // touch notes that the writer has dealt with a key, even if nothing came of it: an object may be created and deleted on
 // its way to the store. Only the writer calls it.
 func (l *listWatch[T]) touch(key Key) {
-	if l.touched != nil {
+	if l != nil && l.touched != nil { // nil: the key has left the scope
 		l.touched[key] = struct{}{}
 	}
 }
@@ -201,6 +203,9 @@ func (v *verifier[T]) list(ctx context.Context) (map[Key]Version, error) {
 				}
 				if kube.IsNil(object) {
 					listed[Key{}] = Version{} // as good as one without a readable name
+					continue
+				}
+				if !v.l.reflector.keeps(a) {
 					continue
 				}
 				listed[KeyOf(object)] = Version{UID: object.GetUID(), ResourceVersion: object.GetResourceVersion()}

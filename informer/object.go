@@ -34,7 +34,8 @@ type item[T any] struct {
 	key             Key
 	uid             types.UID
 	resourceVersion string
-	deleting        bool // it has a deletionTimestamp
+	deleting        bool   // it has a deletionTimestamp
+	slice           uint16 // of Options.Shard, see share.keeps; zero before the object is judged
 	value           T
 }
 

@@ -114,6 +114,9 @@ func (w *watching[T]) receiveListed(e wire.Event, object metav1.Object) error {
 		w.health.following(w.completed) // by this very watch
 		return nil
 	}
+	if e.Type == watch.Added && !w.keeps(e) {
+		return nil // what the store has of it goes with the end of the list
+	}
 	if w.early.has(key) || old && !w.mayPrecede(e, key, version) {
 		return w.early.add(key, e)
 	}
@@ -171,6 +174,7 @@ type enqueuer[T any] struct {
 	decode decoder[T]
 	fifo   *deltaFIFO[T]
 	health *listWatchHealth
+	share  *share // safe for concurrent use
 
 	pulse pulse // safe for concurrent use
 
@@ -200,7 +204,12 @@ func (q *enqueuer[T]) enqueue(e wire.Event, upTo string, repeated bool) error {
 // enqueueState puts the state of an object that exists into the FIFO. If it cannot be decoded, or Options.Transform
 // fails on it, the FIFO gets the reason instead. The error is that of belongs.
 func (q *enqueuer[T]) enqueueState(e wire.Event, upTo string, repeated bool) error {
+	slice, keeps := q.share.judgeEvent(e)
+	if !keeps {
+		return q.enqueueLeft(e, upTo)
+	}
 	it, err := q.itemOf(e)
+	it.slice = slice
 	if wrong := q.belongs(it.key); wrong != nil {
 		return wrong
 	}
@@ -215,7 +224,7 @@ func (q *enqueuer[T]) enqueueState(e wire.Event, upTo string, repeated bool) err
 	case err == nil || e.Err != nil: // the same bytes would fail again
 		q.quarantine.release(it.key)
 	default:
-		q.quarantine.admit(it.key, e, q.epoch)
+		q.quarantine.admit(it.key, e, slice, q.epoch)
 	}
 	var invalid *InvalidError
 	if err != nil {
@@ -229,12 +238,40 @@ func (q *enqueuer[T]) enqueueState(e wire.Event, upTo string, repeated bool) err
 // enqueueDeletion puts a deletion into the FIFO. If the last state of the object cannot be decoded, the handlers are
 // told the last state that the store has.
 func (q *enqueuer[T]) enqueueDeletion(e wire.Event, upTo string) {
+	if !q.keeps(e) {
+		_ = q.enqueueLeft(e, upTo)
+		return
+	}
 	it, err := q.itemOf(e)
 	if q.belongs(it.key) != nil {
 		return
 	}
 	q.quarantine.release(it.key)
 	q.fifo.add(delta[T]{item: it, deleted: true, unseen: err != nil, changed: upTo != "", epoch: q.epoch}, upTo)
+}
+
+// keeps reports whether Options.Shard keeps the object of an event.
+func (q *enqueuer[T]) keeps(e wire.Event) bool {
+	_, keeps := q.share.judgeEvent(e)
+	return keeps
+}
+
+// enqueueLeft is enqueueState for an object that Options.Shard does not keep. If an earlier state of it was kept, the
+// object leaves the store, as one does that a selector no longer selects. In a list there is nothing to do: the store
+// drops what the list does not bring. The error is that of belongs.
+func (q *enqueuer[T]) enqueueLeft(e wire.Event, upTo string) error {
+	o, err := meta.Accessor(e.Object)
+	if err != nil {
+		return err
+	}
+	key := KeyOf(o)
+	if wrong := q.belongs(key); wrong != nil || upTo == "" && e.Type == watch.Added {
+		return wrong
+	}
+	q.quarantine.release(key)
+	q.fifo.leave(delta[T]{item: item[T]{key: key, uid: o.GetUID(), resourceVersion: o.GetResourceVersion()},
+		deleted: true, unseen: true, changed: upTo != "", epoch: q.epoch}, upTo)
+	return nil
 }
 
 // belongs returns an error if an object, unless its key is unknown, belongs to another list-watch: two list-watches
@@ -280,13 +317,14 @@ type quarantine struct {
 
 type patient struct {
 	object runtime.Object
+	slice  uint16 // see item
 	epoch  uint64 // of the list, or the watch that followed it, which saw the object last
 	tries  int
 	next   time.Time
 }
 
-func (q *quarantine) admit(key Key, e wire.Event, epoch uint64) {
-	p := &patient{object: e.Object, epoch: epoch}
+func (q *quarantine) admit(key Key, e wire.Event, slice uint16, epoch uint64) {
+	p := &patient{object: e.Object, slice: slice, epoch: epoch}
 	q.patients[key] = p
 	q.postpone(p)
 }
@@ -329,6 +367,7 @@ func (e *enqueuer[T]) retry() {
 			q.postpone(p)
 		} else {
 			q.release(key)
+			it.slice = p.slice
 			e.fifo.add(delta[T]{item: it, epoch: p.epoch}, "")
 		}
 	}

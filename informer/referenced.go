@@ -70,7 +70,7 @@ type Referenced[T any] struct {
 // It returns the errors of [New].
 func NewReferenced[T Object, L runtime.Object, C Client[L]](client func(namespace string) C,
 	opts Options[T]) (*Referenced[T], error) {
-	from := each[T, L](client, decoders(opts.change(true), true))
+	from := each[T, L](client, decoders(opts.change(true), true, nil))
 	from.references = &references{changed: make(map[Key]struct{}), made: time.Now()}
 	from.metadata = func(namespace string) Client[*List[*metav1.PartialObjectMetadata]] {
 		if r, ok := any(client(namespace)).(*Resource[T]); ok && r.at().check() == nil {
@@ -82,8 +82,11 @@ func NewReferenced[T Object, L runtime.Object, C Client[L]](client func(namespac
 	if err != nil {
 		return nil, err
 	}
-	if client == nil {
+	switch {
+	case client == nil:
 		return nil, fmt.Errorf("informer %s: the function that makes the clients is nil", inf.name)
+	case opts.Shard != nil:
+		return nil, fmt.Errorf("informer %s: Options.Shard is set, and a Referenced keeps what is named", inf.name)
 	}
 	from.references.ready = inf.ready
 	return &Referenced[T]{inf}, nil

@@ -180,7 +180,9 @@ func (r *reflector[T]) list(ctx context.Context) error {
 	if g := r.guide.Load(); g != nil {
 		return g.list(ctx, r)
 	}
-	if r.streamsLeft == 0 || r.doubts >= maxDoubts || r.vain > 0 || r.impatient() {
+	// Of slices that have come the store holds nothing, so a streamed list would be held back: see earlyEvents.
+	came := r.newest != "" && r.share.grew(r.completed)
+	if r.streamsLeft == 0 || r.doubts >= maxDoubts || r.vain > 0 || came || r.impatient() {
 		return r.pagedList(ctx)
 	}
 	err := r.streamedList(ctx)

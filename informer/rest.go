@@ -148,7 +148,7 @@ func (o Options[T]) change(kept bool) intern.Change {
 
 // decoders returns a function that returns the decoder of an informer for objects of a type, one for all namespaces. Of
 // quiet see [wire.Decoder].
-func decoders(change intern.Change, quiet bool) func(wire.Type) *wire.Decoder {
+func decoders(change intern.Change, quiet bool, share *share) func(wire.Type) *wire.Decoder {
 	var mu sync.Mutex
 	made := make(map[wire.Type]*wire.Decoder)
 	return func(t wire.Type) *wire.Decoder {
@@ -157,6 +157,9 @@ func decoders(change intern.Change, quiet bool) func(wire.Type) *wire.Decoder {
 		if made[t] == nil {
 			made[t] = wire.NewDecoder(t, change)
 			made[t].Quiet = quiet
+			if share != nil {
+				made[t].Keep, made[t].KeyOnly = share.keepsObject, share.KeyOnly()
+			}
 		}
 		return made[t]
 	}

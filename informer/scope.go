@@ -27,9 +27,26 @@ type Scope struct {
 	// LabelSelector and FieldSelector restrict what is held in each namespace. Nil: everything.
 	LabelSelector labels.Selector
 	FieldSelector fields.Selector
+	share         *share // of Options.Shard, which Rescope does not change
+
 	// ByName says that those objects only are held that are named: see [NewReferenced]. Rescope cannot change it, nor
 	// anything else of such a scope.
 	ByName bool
+}
+
+// Sharded reports whether Options.Shard keeps a share only of the objects of the scope.
+func (s Scope) Sharded() bool { return s.share != nil }
+
+// Keeps reports whether the share has an object with this metadata at this moment: see [Shard]. Without one it does.
+func (s Scope) Keeps(o *metav1.ObjectMeta) bool { return s.share == nil || s.share.keepsObject(o) }
+
+// ByKey reports whether the share depends on nothing but the keys of objects.
+func (s Scope) ByKey() bool { return s.share != nil && s.share.KeyOnly() }
+
+// MayKeep is Keeps for an object of which no more than the key is known. It returns true where that is not enough to
+// tell.
+func (s Scope) MayKeep(key Key) bool {
+	return !s.ByKey() || s.share.keepsKey(key)
 }
 
 // NewNamespaced makes an informer for the objects of some namespaces: one store, one set of handlers, one Run, and a
@@ -50,7 +67,10 @@ type Scope struct {
 // cannot be a namespace's name.
 func NewNamespaced[T Object, L runtime.Object, C Client[L]](client func(namespace string) C, namespaces []string,
 	opts Options[T]) (*SharedIndexInformer[T], error) {
-	return build(each[T, L](client, decoders(opts.change(true), false)), namespaces, opts, decodeObject(opts.Transform))
+	share := newShare(opts.Shard)
+	from := each[T, L](client, decoders(opts.change(true), false, share))
+	from.share = share
+	return build(from, namespaces, opts, decodeObject(opts.Transform))
 }
 
 // each is the origin of an informer that has a client for each namespace, and one decoder for all of them.
@@ -169,6 +189,7 @@ func (from *followed[T]) rescoped(inf *SharedIndexInformer[T], to Scope) (*follo
 		return nil, err
 	}
 	next := &followed[T]{scope: to, selector: selector, since: time.Now(), synced: from.synced}
+	next.scope.share = inf.share
 	news := next.selector != from.selector
 	for _, namespace := range namespaces {
 		p := part{namespace: namespace}

@@ -91,6 +91,9 @@ func (inf *SharedIndexInformer[T]) feed(ctx context.Context) {
 				}
 			})
 		}
+		if inf.share != nil && inf.share.shrunk.Swap(false) {
+			_ = inf.write(shrink[T]) // see below
+		}
 		for _, l := range inf.followed.Load().listWatches {
 			if b, filled := l.fifo.pop(); filled {
 				l.feed(ctx, inf, b)
@@ -136,6 +139,9 @@ func (w *writer[T]) apply(l *listWatch[T], deltas []delta[T]) {
 	for i := range deltas {
 		d := &deltas[i]
 		l.touch(d.key)
+		if !d.deleted && !w.inf.share.keeps(d.slice) { // its slice has gone since it was judged
+			d.deleted, d.unseen = true, true
+		}
 		d.known = w.known(l, d) && (i == 0 || deltas[i-1].key != d.key || deltas[i-1].known)
 		if !d.deleted && !d.known && d.invalid == nil {
 			w.plan(d)
@@ -155,7 +161,7 @@ func (w *writer[T]) plan(d *delta[T]) {
 
 // commit makes the changes of apply, all of them under one lock.
 func (w *writer[T]) commit(l *listWatch[T], deltas []delta[T]) {
-	initial := !l.health.complete()
+	listed := l.health.upTo()
 	w.events = slices.Grow(w.events, len(deltas))
 	w.store.Lock()
 	defer w.store.Unlock()
@@ -184,7 +190,7 @@ func (w *writer[T]) commit(l *listWatch[T], deltas []delta[T]) {
 				row, held = w.store.Find(d.key)
 			}
 			event := Event[T]{Type: Added, Key: d.key, UID: d.uid, ResourceVersion: d.resourceVersion, New: d.value,
-				Initial: initial, Listed: !d.changed}
+				Initial: listed == 0 || w.inf.share.fills(d.slice, listed), Listed: !d.changed}
 			if held {
 				event.Type, event.Old, event.Initial = Updated, w.store.Value(row), false
 			}
@@ -240,7 +246,7 @@ func (w *writer[T]) known(l *listWatch[T], d *delta[T]) bool {
 func (w *writer[T]) removeLocked(l *listWatch[T], row store.Row, d *delta[T]) {
 	it := w.store.item(row)
 	event := Event[T]{Type: Deleted, Key: it.key, UID: it.uid, ResourceVersion: it.resourceVersion, Old: it.value,
-		FinalStateUnknown: true, Listed: d == nil || !d.changed}
+		FinalStateUnknown: true, Left: !w.inf.share.keeps(it.slice), Listed: d == nil || !d.changed}
 	if d != nil && !d.unseen && d.uid == it.uid {
 		event.ResourceVersion, event.Old, event.FinalStateUnknown = d.resourceVersion, d.value, false
 	}
@@ -382,6 +388,7 @@ func (w *writer[T]) reach(l *listWatch[T], resourceVersion string) {
 
 // sync closes Synced, and tells the listeners the mark, once every list-watch is complete in the store.
 func (w *writer[T]) sync() {
+	w.inf.share.arrived()
 	c := w.inf.followed.Load()
 	if w.reminder == nil || closed(c.synced) || len(incomplete(c.listWatches)) > 0 {
 		return // without a reminder Run has not begun
@@ -401,17 +408,44 @@ func (w *writer[T]) sweep(l *listWatch[T], epoch uint64) {
 		}
 	}
 	w.store.Unlock()
-	swept := w.unseenSince(l, epoch)
-	slices.Reverse(swept) // what moves into the gap of a row that was removed stood behind it, and stays
-	for rows := range slices.Chunk(swept, chunk) {
+	removeRows(w, w.unseenSince(l, epoch), func(row store.Row) { w.removeLocked(l, row, nil) })
+}
+
+// removeRows takes rows out of the store, which are in order, by a function that is called with the lock.
+func removeRows[T any](w *writer[T], all []store.Row, locked func(store.Row)) {
+	slices.Reverse(all) // what moves into the gap of a row that was removed stood behind it, and stays
+	for rows := range slices.Chunk(all, chunk) {
 		w.store.Lock()
 		for _, row := range rows {
-			w.removeLocked(l, row, nil)
+			locked(row)
 		}
 		w.store.Unlock()
 		w.tell()
 	}
-	w.tell() // what is untold, if nothing was swept
+	w.tell() // what is untold, if nothing was removed
+}
+
+// shrink takes out of the store what Options.Shard keeps no longer. It may be wanted again by the time that it goes:
+// then a list is to bring it back, and until then it has left all the same.
+func shrink[T any](w *writer[T]) {
+	share, c := w.inf.share, w.inf.followed.Load()
+	w.store.Lock()
+	for key, r := range w.store.invalid {
+		if !share.keeps(r.slice) {
+			w.store.clearInvalidLocked(key, true)
+		}
+	}
+	w.store.Unlock()
+	var left []store.Row
+	for row := range store.Row(w.store.Rows()) {
+		if !share.keeps(w.store.Facts(row).slice) {
+			left = append(left, row)
+		}
+	}
+	removeRows(w, left, func(row store.Row) {
+		w.removeLocked(c.listWatch(w.store.Key(row)), row, nil)
+		w.events[len(w.events)-1].Left = true
+	})
 }
 
 // unseenSince returns the rows of a list-watch whose objects no list from that epoch on, or the watch after it, has

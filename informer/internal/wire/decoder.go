@@ -25,7 +25,8 @@ type Event struct {
 	Type   watch.EventType // ADDED for an item of a list
 	Object runtime.Object  // of an ERROR event, a *metav1.Status
 	Size   int64           // bytes of the encoded form; zero if the client has not shown them
-	// Err says why the object could not be decoded. Then Object is a PartialObjectMetadata: see raw.metadata.
+	// Err says why the object could not be decoded, or is ErrNotKept. Then Object is a PartialObjectMetadata: see
+	// raw.metadata, and Decoder.Keep.
 	Err error
 
 	twins intern.Twins
@@ -69,7 +70,13 @@ type Decoder struct {
 	Type
 	// Quiet says that there may be thousands of watches at once, each of which brings little: so each holds little
 	// memory while it waits. Set it before the first Read.
-	Quiet    bool
+	Quiet bool
+	// Keep, if not nil, says by an object's metadata whether it is decoded: see [ErrNotKept]. It is given the
+	// namespace, name, UID and resourceVersion and, unless KeyOnly says that it looks at the first two only, the labels
+	// and owner references. Set it before the first Read; several goroutines call it.
+	Keep    func(*metav1.ObjectMeta) bool
+	KeyOnly bool
+
 	protobuf bool             // what Protobuf returns
 	deep     bool             // an object can be nested without a bound
 	interner *intern.Interner // nil: objects share nothing
@@ -126,6 +133,12 @@ func (d *Decoder) decode(r raw, protobuf bool) Event {
 		}
 		e.Object = status
 		return e
+	}
+	if d.Keep != nil && r.event != watch.Bookmark {
+		if o, outside := d.outside(r, protobuf); outside {
+			e.Object, e.Err = o, ErrNotKept
+			return e
+		}
 	}
 	o := reflect.New(d.Item).Interface().(object)
 	var err error

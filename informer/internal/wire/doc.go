@@ -13,6 +13,7 @@
 //	json.go          where one object ends and the next begins, in JSON
 //	protobuf.go      the same in protobuf
 //	decoder.go       Decoder, Event: the bytes of one object into the object
+//	share.go         an object that is left out after its metadata: Decoder.Keep
 //	depth.go         an object that is nested too deep
 //	undecodable.go   an object that cannot be decoded: which field, and what its metadata is
 //	answer.go        the answer that somebody else's client gets in place of one that has been read
