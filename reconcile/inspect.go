@@ -57,7 +57,7 @@ func inspectInformer(inf Informer, withText bool) status.Informer {
 	s := status.Informer{Name: inf.Name(), Group: h.Resource.Group, Version: h.Resource.Version,
 		Resource: h.Resource.Resource, State: string(h.State), Since: h.Since, Reason: debts.ReasonOf(h, withText),
 		LastProgress: h.LastProgress, Lists: h.Lists, Rewinds: h.Rewinds, Unknown: h.Unknown,
-		ByMetadata: h.ByMetadata, Rejected: h.Rejected, Queued: h.Queued, Bytes: h.Bytes}
+		ByMetadata: h.ByMetadata, Slices: h.Slices, Rejected: h.Rejected, Queued: h.Queued, Bytes: h.Bytes}
 	s.Silent = tooQuiet(h, time.Now())
 	if counted, ok := inf.(interface{ Len() int }); ok {
 		s.Objects = counted.Len()
@@ -212,7 +212,7 @@ func (c *Controller) stage() (status.Stage, time.Time) {
 // inspect returns what the cache of a source has under a key.
 func (s *source) inspect(key Key, withText bool) status.Object {
 	c := s.cache
-	o := status.Object{Informer: c.Name(), OutOfScope: c.HealthIn(c.PlaceOf(key)).State == ""}
+	o := status.Object{Informer: c.Name(), OutOfScope: c.HealthIn(c.PlaceOf(key)).State == "" || !c.MayKeep(key)}
 	var v informer.Version
 	v, o.Exists = c.Version(key)
 	o.ResourceVersion, o.Deleting = v.ResourceVersion, v.Deleting

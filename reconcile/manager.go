@@ -163,7 +163,9 @@ func (opts ManagerOptions) mistakes() (errs []error) {
 	for i, inf := range opts.Informers {
 		if kube.IsNil(inf) {
 			mistake("Informers[%d] is nil", i)
+			continue
 		}
+		errs = append(errs, opts.shareless(inf))
 	}
 	return append(errs, errors.Join(kube.CheckNamed("ManagerOptions.Beside", opts.Beside),
 		kube.CheckNamed("ManagerOptions.Throughout", opts.Throughout),
@@ -183,6 +185,9 @@ func (opts ManagerOptions) sourceMistakes() (errs []error) {
 		}
 		names[c.name] = true
 		errs = append(errs, c.mistakes...)
+		for _, s := range c.sources {
+			errs = append(errs, opts.shareless(s.from))
+		}
 		if c.manager != nil {
 			errs = append(errs, fmt.Errorf("controller %q belongs to another Manager already", c.name))
 		}

@@ -3,12 +3,14 @@ package reconcile
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"k8s.io/klog/v2"
 
+	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	"github.com/thermostat-go/thermostat/reconcile/internal/debts"
 	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
@@ -52,6 +54,16 @@ type sharder interface {
 
 // share is what a Manager does about the slices that come to this process.
 type share struct{ *Manager }
+
+// shareless returns an error if an informer keeps the objects of this process's slices only, and it has none.
+func (opts ManagerOptions) shareless(inf Informer) error {
+	_, shards := opts.Elector.(sharder)
+	if scoped, ok := inf.(interface{ Scope() informer.Scope }); ok && !shards && scoped.Scope().Sharded() {
+		return fmt.Errorf("informer %s has Options.Shard, and ManagerOptions.Elector is not the shards: its cache "+
+			"would stay empty", inf.Name())
+	}
+	return nil
+}
 
 // follow lets the work of slices begin that come, until ctx ends.
 func (m share) follow(ctx context.Context, group *lifecycle.Group) {

@@ -145,6 +145,8 @@ func TestImportsRunOneWay(t *testing.T) {
 		"reconcile/inspect": {"informer", "workqueue", "reconcile/status", "reconcile", "reconcile/serve"},
 		"reconcile/webhook": {"informer"},
 
+		"reconcile/sharding": {"informer"},
+
 		"reconcile/webhook/webhooktest": {"informer"},
 		"reconcile/plan":                {"reconcile/reconciletest"},
 		// It serves controllers of every library, and is no client of itself.

@@ -36,7 +36,25 @@
 //     case its slice comes, if no cache has its object; and the same for one that was deleted. A RequeueAfter of such a
 //     key does not outlive a move that comes later.
 //
-// Each replica caches everything: memory does not fall with its share. The package's example is a whole program.
+// The package's example is a whole program.
+//
+// # Caches
+//
+// An informer with [informer.Options].Shard keeps the objects of this replica's slices only, so memory and the time for
+// decoding fall with the share. [Keys] is for the objects that the keys are of, and with [ByNamespace] for all that
+// live in the namespace of theirs; [Owned] for what they own; [Of] for the rest. A cache without a Shard is whole, and
+// both kinds may stand side by side. A [informer.Referenced] keeps what the objects of this replica's caches name.
+//
+//   - A replica that wants slices of others fills its caches first, by one list each, while their owners go on. So keys
+//     wait for no list. Slices whose owner has left or died come without, and their keys wait until the caches have
+//     them, however long that takes; the log says so after 10 s. A list delays what a cache has to tell of other slices
+//     by as long as it takes, and no more: the cache stays complete, and ready.
+//   - A slice that was given away leaves the caches, and no key is named. Where a cache is read for a key of another
+//     replica, as by [informer.SharedIndexInformer.Get] in a handler for HTTP, "not found" says nothing: [Shards.Owns]
+//     tells whether a key is this replica's. Reconcile reads what is in the slice of its own key.
+//   - Keys of objects that are deleted while their slice has no owner are not named by whoever gets it, unless a whole
+//     cache or an object that they owned names them: what has to be done for a deleted object needs a finalizer.
+//   - The server sends all objects to all replicas. It is not asked to filter: internals.md says why.
 //
 // # Without a Manager
 //

@@ -6,10 +6,10 @@ import (
 )
 
 // Inherit lets the work of the slices begin that this replica comes to own, until ctx ends. For those that have come
-// since it looked last it calls settle, which returns when this process has seen all that earlier owners have written.
-// Then Enter lets their work begin, and opened is called with those that are still this replica's: it queues their
-// keys. Both are called by the goroutine of the caller, one after the other. Slices that come meanwhile wait for the
-// next turn.
+// since it looked last it waits until the caches of [Keys] and its like have all their objects, and calls settle, which
+// returns when this process has seen all that earlier owners have written. Then Enter lets their work begin, and opened
+// is called with those that are still this replica's: it queues their keys. Both are called by the goroutine of the
+// caller, one after the other. Slices that come meanwhile wait for the next turn.
 //
 // The words are what the last owners of the slices have left by [Shards.LeaveWords], each once. all says that there is
 // one for each slice, or nothing to wait for: else an owner may have written what nobody tells of. The context of
@@ -25,8 +25,13 @@ func (s *Shards) Inherit(ctx context.Context, settle func(ctx context.Context, w
 			}
 			continue
 		}
+		s.caches.follow(s)
 		words, all := term{s}.words(fresh)
+		if all { // a list from now on shows what the words tell of; else settle asks for one, which may be the same
+			s.caches.fill(ctx, slicesOf(fresh))
+		}
 		settle(ctx, words, all)
+		s.caches.fill(ctx, slicesOf(fresh))
 		if ctx.Err() != nil {
 			return
 		}

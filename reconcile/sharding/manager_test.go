@@ -41,6 +41,7 @@ type fleet struct {
 	slow   atomic.Pointer[reconcile.Key] // whose runs take 25 s instead
 	// forbidden says that who starts may not have a Lease.
 	forbidden bool
+	shared    bool // caches keep a share
 
 	mu      sync.Mutex
 	running map[reconcile.Key]string // the replica that runs the key
@@ -57,6 +58,7 @@ type ship struct {
 	*reconcile.Controller
 	shards  *Shards
 	link    *reconciletest.Link
+	parents *informer.SharedIndexInformer[*corev1.ConfigMap]
 	secrets *informer.SharedIndexInformer[*corev1.Secret]
 	stop    context.CancelFunc
 	group   lifecycle.Group
@@ -91,11 +93,15 @@ func inFleet(t *testing.T, keys int, test func(f *fleet)) {
 // launch starts a replica.
 func (f *fleet) launch(name string) *ship {
 	s := f.build(name, func(shards *Shards) reconcile.Elector { return shards }, nil)
+	f.start(s)
+	return s
+}
+
+func (f *fleet) start(s *ship) {
 	ctx, stop := context.WithCancel(klog.NewContext(context.Background(), klog.Logger{}))
 	s.stop = stop
 	s.group.Go("manager", func() { s.err = s.Run(ctx) })
 	f.Cleanup(func() { s.stop(); <-s.group.Done() })
-	return s
 }
 
 // build makes one. Without a function of its own it counts.
@@ -112,22 +118,30 @@ func (f *fleet) build(name string, wrap func(*Shards) reconcile.Elector,
 	cfg, err := reconcile.ClientConfig(s.link.Config(), s.shards)
 	require.NoError(f, err)
 	api := kubernetes.NewForConfigOrDie(cfg).CoreV1()
-	parents, err := informer.New[*corev1.ConfigMap](api.ConfigMaps("default"), informer.Options[*corev1.ConfigMap]{})
+	share := func() informer.Shard {
+		if !f.shared {
+			return nil
+		}
+		return Keys(s.shards)
+	}
+	s.parents, err = informer.New[*corev1.ConfigMap](api.ConfigMaps("default"),
+		informer.Options[*corev1.ConfigMap]{Shard: share()})
 	require.NoError(f, err)
-	s.secrets, err = informer.New[*corev1.Secret](api.Secrets("default"), informer.Options[*corev1.Secret]{})
+	s.secrets, err = informer.New[*corev1.Secret](api.Secrets("default"),
+		informer.Options[*corev1.Secret]{Shard: share()})
 	require.NoError(f, err)
 	s.Controller, err = reconcile.NewController("counts", reconcile.Func(
 		func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
 			if run != nil {
 				return run(ctx, s, key)
 			}
-			if _, exists := parents.Get(key); !exists {
+			if _, exists := s.parents.Get(key); !exists {
 				return reconcile.Result{}, nil
 			}
 			return reconcile.Result{RequeueAfter: f.every}, f.count(ctx, s, name, api.Secrets("default"), key)
 		}), reconcile.Options{Workers: 10})
 	require.NoError(f, err)
-	reconcile.For(s.Controller, parents)
+	reconcile.For(s.Controller, s.parents)
 	reconcile.DependsOn(s.Controller, s.secrets)
 	s.Manager, err = reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{s.Controller},
 		Elector: wrap(s.shards)})
@@ -231,7 +245,14 @@ func (f *fleet) longest() time.Duration {
 
 // TestEachKeyRunsInOneReplica while they join, leave and are killed, and each run sees what the one before it wrote.
 func TestEachKeyRunsInOneReplica(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		t.Run(fmt.Sprint("caches of a share: ", shared), func(t *testing.T) { eachKeyRunsInOneReplica(t, shared) })
+	}
+}
+
+func eachKeyRunsInOneReplica(t *testing.T, shared bool) {
 	inFleet(t, 60, func(f *fleet) {
+		f.shared = shared
 		a, b := f.launch("a"), f.launch("b")
 		time.Sleep(20 * time.Second)
 		shares := f.shares(time.Second)
@@ -348,14 +369,14 @@ func TestWhyNamesTheLeader(t *testing.T) {
 		standby := slices.DeleteFunc(other.InspectKeys(), func(k status.KeySummary) bool {
 			return k.State != status.KeyStandby
 		})
-		require.Len(t, standby, leader.owned(f))
+		require.Len(t, standby, leader.owned(20))
 		require.Equal(t, "default/shards", other.Manager.Inspect().Leadership.Lease)
 	})
 }
 
-// owned counts the keys that a replica owns.
-func (s *ship) owned(f *fleet) (n int) {
-	for i := range 20 {
+// owned counts the first keys that a replica owns, of so many.
+func (s *ship) owned(of int) (n int) {
+	for i := range of {
 		if s.shards.Owns(types.NamespacedName{Namespace: "default", Name: fmt.Sprint("key-", i)}) {
 			n++
 		}

@@ -428,6 +428,27 @@ func (r *replica) wanted(now election.Instant) (all []int) {
 	return all
 }
 
+// cached returns the slices whose objects the caches of a replica should keep, of which they have some: those that
+// it owns, has asked for or wants, and those that they have and nobody owns. While it is not in the table these are
+// what they have. It is prepared for no other slice.
+func cached(r *replica, had map[int]bool, now election.Instant) map[int]bool {
+	t := r.seen.table
+	if t == nil || r.number == 0 || r.over != nil {
+		return had
+	}
+	keep := map[int]bool{}
+	for slice, owner := range t.Owners {
+		if owner == r.number || r.holds[slice] != nil || t.Next[slice] == r.number || owner == 0 && had[slice] {
+			keep[slice] = true
+		}
+	}
+	for _, slice := range r.wanted(now) {
+		keep[slice] = true
+	}
+	maps.DeleteFunc(r.ready, func(slice int, _ bool) bool { return !keep[slice] })
+	return keep
+}
+
 // claimable returns those of the wanted slices that this replica is prepared for.
 func (r *replica) claimable(now election.Instant) []int {
 	all := r.wanted(now)

@@ -69,9 +69,10 @@ type term struct{ *Shards }
 
 // live is one tenure, under a name of its own.
 func (s term) live(ctx context.Context, lead func(context.Context) error) error {
+	prepares := s.opts.Prepare != nil || s.caches.any()
 	s.mu.Lock()
 	r := newReplica(s.opts.Name+"-"+strings.ToLower(rand.Text()[:10]), s.opts.Identity, s.opts.Slices,
-		timing{s.opts.LeaseDuration, s.opts.RenewDeadline}, s.opts.Prepare != nil)
+		timing{s.opts.LeaseDuration, s.opts.RenewDeadline}, prepares)
 	r.by = s.by
 	if s.last != nil {
 		remember(r, s.last)
@@ -359,26 +360,35 @@ func (s term) tryRenew(ctx context.Context, r *replica, base *coordinationv1.Lea
 	}
 }
 
-// prepare calls Prepare for the slices that this replica would ask others for.
+// prepare lets the caches keep what the table says, and prepares for the slices that this replica would ask others for.
 func (s term) prepare(ctx context.Context, r *replica) {
-	if s.opts.Prepare == nil {
-		return
-	}
 	for ctx.Err() == nil {
+		s.caches.follow(s.Shards)
 		s.mu.Lock()
 		all := slices.DeleteFunc(r.wanted(s.now()), func(slice int) bool { return r.ready[slice] })
 		tenure := s.tenure
 		s.mu.Unlock()
-		if len(all) > 0 {
-			err := s.opts.Prepare(tenure, slices.Clone(all))
+		if r.prepares && len(all) > 0 {
+			err := s.prepareFor(tenure, all)
 			if err == nil {
+				all = s.caches.keep(all)
 				s.change(func() { r.prepared(all) })
 				continue
 			}
 			if !errors.Is(err, context.Canceled) {
-				klog.FromContext(ctx).Error(err, "Options.Prepare failed; it is called again", "table", s.String())
+				klog.FromContext(ctx).Error(err, "Preparing for slices failed; it is tried again", "table", s.String())
 			}
 		}
 		lifecycle.Sleep(ctx, s.opts.RetryPeriod/4)
 	}
+}
+
+// prepareFor fills the caches for slices, and calls Prepare.
+func (s term) prepareFor(tenure context.Context, all []int) error {
+	wait, cancel := context.WithTimeout(tenure, s.opts.LeaseDuration) // after that others may be wanted
+	defer cancel()
+	if err := s.caches.wait(wait, all); err != nil || s.opts.Prepare == nil {
+		return err
+	}
+	return s.opts.Prepare(tenure, slices.Clone(all))
 }

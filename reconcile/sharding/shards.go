@@ -40,6 +40,7 @@ type Shards struct {
 
 	requests atomic.Uint64
 	running  atomic.Bool
+	caches   caches // its mu may not be taken with this one's held
 
 	mu sync.Mutex
 	// Guarded by mu. r is the rules of the present tenure, nil while there is none; works has its slices, until their

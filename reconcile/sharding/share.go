@@ -35,7 +35,9 @@ func fingerprint(by func(types.NamespacedName) string) string {
 }
 
 // sliceOf returns the slice of a text, of n.
-func sliceOf(text string, n int) int { return int(mix(sum([]byte(text))) % uint64(n)) }
+func sliceOf(text string, n int) int { return int(hashOf(text) % uint64(n)) }
+
+func hashOf(text string) uint64 { return mix(sum([]byte(text))) }
 
 // score is how much a slice belongs to a seat: each slice has an order of all seats, and a seat that comes or goes does
 // not change the order of the others (rendezvous hashing).

@@ -24,6 +24,7 @@ type Informer struct {
 	Silent     bool `json:"silent,omitempty"`
 	Lists      int  `json:"lists,omitempty"`
 	Rewinds    int  `json:"rewinds,omitempty"`
+	Slices     int  `json:"slices,omitempty"`
 	Unknown    int  `json:"unknown,omitempty"`
 	ByMetadata int  `json:"byMetadata,omitempty"`
 	Rejected   int  `json:"rejected,omitempty"`

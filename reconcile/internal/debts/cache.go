@@ -40,6 +40,8 @@ type Cache struct {
 
 	// byName says that the informer follows single objects, each by itself.
 	byName bool
+	// scope returns the informer's scope if it keeps a share of the objects only; else it is nil.
+	scope func() informer.Scope
 
 	// comes says that the cache comes and goes, and givenUp that it has gone, so that nothing is waited for in it.
 	comes   bool
@@ -82,6 +84,9 @@ func newCache(inf Informer) *Cache {
 		written:    make(map[string]mark), shown: make(map[string]mark), unversioned: make(map[string]int),
 		byName: followsByName(inf),
 	}
+	if scoped, ok := inf.(interface{ Scope() informer.Scope }); ok && scoped.Scope().Sharded() {
+		c.scope = scoped.Scope
+	}
 	c.byNamespace.Store(c.byName)
 	return c
 }
@@ -93,6 +98,21 @@ func NewLearner(inf any) *writes.Learner { return &writes.Learner{ByName: follow
 func followsByName(inf any) bool {
 	scoped, ok := inf.(interface{ Scope() informer.Scope })
 	return ok && scoped.Scope().ByName
+}
+
+// keeps reports whether the cache is to show an object that was written, if it shows all of its scope.
+func (c *Cache) keeps(w writes.Write) bool {
+	return c.scope == nil || c.scope().Keeps(&metav1.ObjectMeta{Namespace: w.Object.Namespace, Name: w.Object.Name,
+		UID: w.UID, ResourceVersion: w.ResourceVersion, Labels: w.Labels, OwnerReferences: w.Owners})
+}
+
+// changesShare reports whether a change of an object may take it into the share, or out of it.
+func (c *Cache) changesShare() bool { return c.scope != nil && !c.scope().ByKey() }
+
+// MayKeep reports whether an object of that key, which may be without a name, may be in this replica's share. If not,
+// the cache never shows it.
+func (c *Cache) MayKeep(key Key) bool {
+	return c.scope == nil || key.Name == "" || c.scope().MayKeep(key)
 }
 
 // complete reports whether the informer has ever completed a list of all that it follows now.

@@ -126,7 +126,7 @@ func (d *debt) settledLocked(at progress) bool {
 	case d.kind == status.DebtNotReady:
 		c := d.object.cache
 		return c.givenUp.Load() || c.Ready(c.PlaceOf(d.object.key)) || c.MayPass()
-	case at.unfollowed:
+	case at.unfollowed || !d.object.cache.MayKeep(d.object.key):
 		return true // the informer will never see the write
 	case d.kind == status.DebtUnknown:
 		return at.listed > d.begun && !d.hidden(at)
@@ -150,7 +150,7 @@ func (d *debt) settledLocked(at progress) bool {
 // undone reports of a debt that is settled whether the cache shows the opposite of what was written: the object came
 // and went before the cache could show it, or the cluster has gone back. What the informer may not select says nothing.
 func (d *debt) undone(at progress) bool {
-	if at.unfollowed || d.object.cache.Invalid(d.object.key) != nil {
+	if c := d.object.cache; at.unfollowed || !c.MayKeep(d.object.key) || c.Invalid(d.object.key) != nil {
 		return false
 	}
 	has, exists := d.object.cache.Version(d.object.key)

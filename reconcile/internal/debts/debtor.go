@@ -246,11 +246,12 @@ func (d Debtor) Wrote(log klog.Logger, w writes.Write) {
 		if s == nil || !s.MayShow(w) || d.leaves(c, s.Target.Namespace, func() { c.noteWriteLocked(w) }) {
 			continue
 		}
+		selects := s.Selects(w) && c.keeps(w)
 		l.owe(&debt{owner: d.owner, kind: kind, object: object{c, w.Object}, uid: w.UID,
 			resourceVersion: w.ResourceVersion, final: w.Final, mayStay: w.MayStay, unsure: w.Unsure,
-			selective: s.Selective(),
-			outside:   !s.Selects(w) || s.NeedsFields() && !w.Created,
-			expected:  s.Selects(w) && !s.NeedsFields()})
+			selective: s.Selective() || c.changesShare(),
+			outside:   !selects || s.NeedsFields() && !w.Created,
+			expected:  selects && !s.NeedsFields()})
 		if s.NeedsFields() {
 			l.once.do(c.Name()+" "+s.FieldSelector, func() {
 				log.Info("The answer to a write does not tell whether it matches the informer's field selector, "+

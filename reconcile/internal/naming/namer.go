@@ -48,6 +48,10 @@ type Namer[T any] struct {
 // Handle is told of each change of an object. It adds the keys first and tells the ledger second: so a key that was
 // parked is queued once.
 func (n *Namer[T]) Handle(e informer.Event[T]) {
+	if e.Left {
+		n.left(e)
+		return
+	}
 	all, earlier := e, n.panicking[e.Key]
 	if earlier != nil {
 		all = earlier.with(e)
@@ -75,6 +79,14 @@ func (n *Namer[T]) Handle(e informer.Event[T]) {
 		version = ""
 	}
 	n.Ledger.Saw(n.Cache, e.Key, e.UID, version, e.Type == informer.Deleted)
+}
+
+// left is told of an object that another replica keeps from now on. Nothing has happened to it, so no key is named.
+func (n *Namer[T]) left(e informer.Event[T]) {
+	if n.panicking[e.Key] != nil {
+		n.forget(e.Key, "An object that makes a function of a source panic is another replica's now")
+	}
+	n.Ledger.Saw(n.Cache, e.Key, e.UID, "", false)
 }
 
 // addNamed adds the keys that an event has named.

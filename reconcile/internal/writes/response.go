@@ -24,6 +24,7 @@ type Write struct {
 	Created         bool   // it did not exist before
 	Labels          map[string]string
 	labelsKnown     bool // the answer has the object's labels, or that there are none
+	Owners          []metav1.OwnerReference
 
 	// Deleted says that the object is gone. Then Final says that ResourceVersion is its last version, MayStay that it
 	// may be terminating instead, and Unsure that it may have stayed for a reason that the answer does not tell.
@@ -54,6 +55,7 @@ func NewWrite(t Target, method string, status int, o Metadata) Write {
 		Target: t, Object: Key{Namespace: o.Namespace, Name: o.Name}, UID: o.UID, ResourceVersion: o.ResourceVersion,
 		Created: status == http.StatusCreated && t.Subresource == "",
 		Labels:  o.Labels, labelsKnown: t.Subresource != "scale",
+		Owners: o.OwnerReferences,
 	}
 	going := o.DeletionTimestamp != nil
 	switch deletes := method == http.MethodDelete; {

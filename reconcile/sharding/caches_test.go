@@ -1,0 +1,193 @@
+package sharding
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+)
+
+// lists returns how many lists the two caches of a ship have begun.
+func (s *ship) lists() int { return s.parents.Health().Lists + s.secrets.Health().Lists }
+
+// slowLists makes each list of what the caches have take a while.
+func slowLists(takes time.Duration) func(reconciletest.Request) reconciletest.Fault {
+	return func(r reconciletest.Request) reconciletest.Fault {
+		if r.Resource.Resource == "leases" || r.Verb != "list" {
+			return nil
+		}
+		return func(_ context.Context, next func() (*http.Response, error)) (*http.Response, error) {
+			time.Sleep(takes)
+			return next()
+		}
+	}
+}
+
+// TestAFourthReplicaJoins whose caches keep a share, and whose lists take 3 s: no key waits for these.
+func TestAFourthReplicaJoins(t *testing.T) {
+	const keys = 240
+	inFleet(t, keys, func(f *fleet) {
+		f.shared = true
+		three := map[string]*ship{"a": f.launch("a"), "b": f.launch("b"), "c": f.launch("c")}
+		time.Sleep(40 * time.Second)
+		require.Equal(t, keys, total(f.shares(time.Second)))
+		before := map[string]int{}
+		held := 0
+		for name, s := range three {
+			before[name] = s.lists()
+			held += s.parents.Len()
+			require.LessOrEqual(t, s.parents.Len(), keys*45/100)
+			require.Equal(t, s.parents.Len(), s.secrets.Len())
+			require.Equal(t, len(s.shards.Stats().Slices), s.parents.Health().Slices)
+			t.Logf("%s keeps %d of %d objects in %d slices, after %d lists of 2 caches", name, s.parents.Len(), keys,
+				s.parents.Health().Slices, before[name])
+		}
+		require.Equal(t, keys, held)
+
+		f.longest()
+		d := f.build("d", func(shards *Shards) reconcile.Elector { return shards }, nil)
+		d.link.Inject(slowLists(3 * time.Second))
+		f.start(d)
+		time.Sleep(60 * time.Second)
+		join := f.longest()
+		require.Equal(t, keys, total(f.shares(time.Second)))
+		require.Len(t, f.shares(time.Second), 4)
+		require.NotZero(t, d.parents.Len())
+		t.Logf("a join: no key waited for longer than %v; the new one has begun %d lists of 2 caches", join, d.lists())
+		require.Less(t, join, f.every+f.pause+time.Second)
+		for name, s := range three {
+			require.Equal(t, before[name], s.lists(), "%s lists for nobody", name)
+			require.Equal(t, s.parents.Len(), s.owned(keys), "what it has given away has left")
+		}
+
+		d.stop()
+		<-d.group.Done()
+		require.NoError(t, d.err)
+		time.Sleep(10 * time.Second)
+		require.Equal(t, keys, total(f.shares(time.Second)))
+		leave := f.longest()
+		t.Logf("a leave: no key waited for longer than %v", leave)
+		require.Less(t, leave, f.every+f.pause+time.Second)
+		for name, s := range three {
+			t.Logf("%s has begun %d lists more", name, s.lists()-before[name])
+			require.Equal(t, before[name]+2, s.lists(), "one for each cache")
+			require.Equal(t, s.parents.Len(), s.owned(keys))
+		}
+	})
+}
+
+// TestASliceWaitsForItsObjects if its owner has died, as long as the list takes: no run takes them for deleted.
+func TestASliceWaitsForItsObjects(t *testing.T) {
+	inFleet(t, 40, func(f *fleet) {
+		f.shared = true
+		a, b := f.launch("a"), f.launch("b")
+		time.Sleep(40 * time.Second)
+		require.Len(t, f.shares(time.Second), 2)
+		b.link.Inject(func(r reconciletest.Request) reconciletest.Fault {
+			if r.Resource.Resource == "secrets" && r.Verb == "list" {
+				return func(context.Context, func() (*http.Response, error)) (*http.Response, error) {
+					return nil, fmt.Errorf("not now")
+				}
+			}
+			return nil
+		})
+		f.kill(a, "a")
+		time.Sleep(2 * time.Minute)
+		require.Less(t, b.owned(40), 40, "those of a wait")
+		b.link.Inject(nil)
+		time.Sleep(40 * time.Second)
+		require.Equal(t, map[string]int{"b": 40}, f.shares(time.Second))
+	})
+}
+
+// TestASliceThatIsGivenAwayNamesNoKey, and is no deletion for anybody.
+func TestASliceThatIsGivenAwayNamesNoKey(t *testing.T) {
+	inFleet(t, 40, func(f *fleet) {
+		f.shared = true
+		ships, ran := map[string]*ship{}, map[string]int{}
+		for _, name := range []string{"a", "b"} {
+			ships[name] = f.build(name, func(shards *Shards) reconcile.Elector { return shards },
+				func(context.Context, *ship, reconcile.Key) (reconcile.Result, error) {
+					f.mu.Lock()
+					defer f.mu.Unlock()
+					ran[name]++
+					return reconcile.Result{}, nil
+				})
+		}
+		a, b := ships["a"], ships["b"]
+		f.start(a)
+		time.Sleep(40 * time.Second)
+		require.Equal(t, map[string]int{"a": 40}, ran)
+		var left, deleted int
+		_, err := a.parents.AddHandler(func(e informer.Event[*corev1.ConfigMap]) {
+			switch {
+			case e.Left:
+				left++
+			case e.Type == informer.Deleted:
+				deleted++
+			}
+		}, informer.HandlerOptions{Inline: true})
+		require.NoError(t, err)
+		adds := a.Stats().Queue.Adds
+		f.start(b)
+		time.Sleep(40 * time.Second)
+		require.Equal(t, map[string]int{"a": 40, "b": b.owned(40)}, ran, "each once more, where it has come to")
+		require.Equal(t, b.owned(40), left)
+		require.NotZero(t, left)
+		require.Zero(t, deleted)
+		require.Equal(t, adds, a.Stats().Queue.Adds, "not even queued")
+		require.Empty(t, a.Manager.Inspect().NotReady)
+	})
+}
+
+// TestAShareNeedsShards: without them nothing would say what it is, and the cache would be empty.
+func TestAShareNeedsShards(t *testing.T) {
+	inFleet(t, 0, func(f *fleet) {
+		f.shared = true
+		s := f.build("a", func(shards *Shards) reconcile.Elector { return shards }, nil)
+		c, err := reconcile.NewController("c", reconcile.Func(
+			func(context.Context, reconcile.Key) (reconcile.Result, error) { return reconcile.Result{}, nil }),
+			reconcile.Options{})
+		require.NoError(t, err)
+		reconcile.For(c, s.secrets)
+		_, err = reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c},
+			Informers: []reconcile.Informer{s.parents}})
+		require.ErrorContains(t, err, "informer *v1.Secret has Options.Shard")
+		require.ErrorContains(t, err, "informer *v1.ConfigMap has Options.Shard")
+	})
+}
+
+// TestWhereAnObjectBelongs by each of the functions.
+func TestWhereAnObjectBelongs(t *testing.T) {
+	s := newTestGroup(t, nil).alone("a").Shards
+	yes := true
+	child := &metav1.ObjectMeta{Namespace: "n", Name: "child", OwnerReferences: []metav1.OwnerReference{{Name: "x"},
+		{Name: "parent", Controller: &yes}}}
+	hash := func(shard informer.Shard, o *metav1.ObjectMeta) uint64 {
+		h, ok := shard.Hash(o)
+		require.True(t, ok)
+		return h
+	}
+	parent := hash(Keys(s), &metav1.ObjectMeta{Namespace: "n", Name: "parent"})
+	require.Equal(t, parent, hash(Owned(s), child))
+	require.EqualValues(t, s.Slice(types.NamespacedName{Namespace: "n", Name: "parent"}), parent%uint64(s.count()))
+	_, ok := Owned(s).Hash(&metav1.ObjectMeta{Namespace: "n", Name: "orphan"})
+	require.False(t, ok)
+	require.Equal(t, parent, hash(Of(s, func(*metav1.ObjectMeta) (types.NamespacedName, bool) {
+		return types.NamespacedName{Namespace: "n", Name: "parent"}, true
+	}), child))
+	_, ok = Of(s, func(*metav1.ObjectMeta) (types.NamespacedName, bool) { panic("no") }).Hash(child)
+	require.False(t, ok, "nobody can say")
+	require.True(t, Keys(s).KeyOnly())
+	require.False(t, Owned(s).KeyOnly())
+}
