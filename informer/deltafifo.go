@@ -118,6 +118,8 @@ type outcome struct {
 	sweep uint64
 	// complete is the epoch of a list that has been added as a whole.
 	complete uint64
+	// growth is that of the share of which everything has been added: see kept.
+	growth uint64
 	// rewound is the epoch of a list of a cluster that has gone back in time: its versions, and those of what
 	// followed, cannot be compared with those from before. It is true before the deltas are applied.
 	rewound uint64
@@ -257,6 +259,14 @@ func (f *deltaFIFO[T]) listed(epoch uint64, resourceVersion string, sweeps bool)
 	if sweeps {
 		f.sweep = epoch
 	}
+	f.mu.Unlock()
+	f.signal()
+}
+
+// fill says that everything of the share's growth has been added.
+func (f *deltaFIFO[T]) fill(growth uint64) {
+	f.mu.Lock()
+	f.growth = growth
 	f.mu.Unlock()
 	f.signal()
 }

@@ -149,10 +149,10 @@
 // objects; those of other slices are left out after their metadata, so memory and the time for decoding fall with the
 // share (shard.go).
 //
-// Slices come and go while the informer runs. For one that comes the informer lists anew, and is Live meanwhile: what
-// it has stays complete, and [Sharded].Wait says when the slice is. Objects of one that goes are Deleted, with
-// Event.Left set: nothing has happened to them. So an object that Get does not find does not exist only if it is in the
-// share. What a program reads for the keys of its own slices is.
+// Slices come and go while the informer runs. Objects of one that comes are listed beside the watch (filling.go), so
+// the cache is Live meanwhile and follows the others; [Sharded].Wait says when it has the slice. Objects of one that
+// goes are Deleted, with Event.Left set: nothing has happened to them. So an object that Get does not find does not
+// exist only if it is in the share. What a program reads for the keys of its own slices is.
 //
 // # What you owe
 //
@@ -169,6 +169,8 @@
 //	                                namespace is out of scope
 //	store      Run                  Run's context ends             Run
 //	lister     reflector            its list or watch ends         the reflector
+//	           slices that come     their list is complete, or     the reflector
+//	                                another list begins
 //	verifier   with a reflector,    with that                      Run
 //	           if asked for
 //	handler    Run, AddHandler      the same, or Remove            Run, Remove
@@ -234,6 +236,7 @@
 //	referenced.go  only what is named: NewReferenced, AddReferences
 //	guide.go       many names in a namespace: its metadata in place of a watch for each name
 //	shard.go       a share of the objects: Options.Shard
+//	filling.go     the objects of slices that come, beside the watch
 //	live.go        what the server holds now: Live, and Options.VerifyEvery
 //	mutation.go    which object of the cache was changed: Options.DetectMutations, with internal/fingerprint
 //	resource.go    a client for any Go type: NewResource

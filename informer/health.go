@@ -441,13 +441,10 @@ func (h *listWatchHealth) listing() (number uint64) {
 func (h *listWatchHealth) listed(number uint64) { h.change(func() { h.now.Listed = int(number) }) }
 
 // complete reports whether the store holds a list of what is wanted.
-func (h *listWatchHealth) complete() bool { return h.upTo() > 0 }
-
-// upTo returns the number of the latest such list; zero: there is none.
-func (h *listWatchHealth) upTo() uint64 {
+func (h *listWatchHealth) complete() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return uint64(h.now.Listed)
+	return h.now.Listed > 0
 }
 
 func (h *listWatchHealth) rewound() {

@@ -32,6 +32,9 @@ type listWatch[T any] struct {
 	// restart ends the present run of the reflector; another one follows.
 	restart atomic.Pointer[context.CancelFunc]
 
+	// filled is the growth of the share up to which the store has what is kept, if it is complete. The writer sets it.
+	filled atomic.Uint64
+
 	// The rest is used with the writer token held.
 
 	// newest is the version that the store has reached of what the list-watch follows or has taken over. A list that is

@@ -135,7 +135,8 @@ func (v *verifier[T]) differences(ctx context.Context) (found int, example Key, 
 		// A list that was under way, or is due since, lets the store leap over what has happened; and it is a
 		// comparison by itself.
 		if h := v.l.health.get(); err == nil && h.Lists == before.Lists && before.Listed == before.Lists &&
-			v.l.due == due && v.l.heirs == nil && v.inf.share.now() == share {
+			v.l.due == due && v.l.heirs == nil && v.inf.share.now() == share &&
+			v.inf.share.growth() <= v.l.filled.Load() {
 			found, example = w.compare(v.l, listed)
 		}
 		v.l.touched = nil

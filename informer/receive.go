@@ -34,8 +34,16 @@ func (w *watching[T]) receive(e wire.Event) error {
 		}
 		w.bookmarkAt = time.Now()
 		w.fifo.advance(upTo)
-	} else if err := w.enqueue(e, upTo, repeated); err != nil {
-		return err
+	} else {
+		if w.filling != nil && !w.share.stale(e) {
+			w.filling.told[KeyOf(object)] = struct{}{}
+		}
+		if err := w.enqueue(e, upTo, repeated); err != nil {
+			return err
+		}
+		if e.Type == watch.Deleted && w.share.stale(e) {
+			w.wantList() // the store may have what was created in its place, or what it was
+		}
 	}
 	w.resourceVersion, w.newest = upTo, upTo
 	return nil
@@ -267,6 +275,12 @@ func (q *enqueuer[T]) enqueueLeft(e wire.Event, upTo string) error {
 	key := KeyOf(o)
 	if wrong := q.belongs(key); wrong != nil || upTo == "" && e.Type == watch.Added {
 		return wrong
+	}
+	if e.Type != watch.Deleted && q.share.stale(e) {
+		if upTo != "" {
+			q.fifo.advance(upTo)
+		}
+		return nil
 	}
 	q.quarantine.release(key)
 	q.fifo.leave(delta[T]{item: item[T]{key: key, uid: o.GetUID(), resourceVersion: o.GetResourceVersion()},

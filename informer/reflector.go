@@ -63,8 +63,10 @@ type reflector[T any] struct {
 
 	// These are safe for concurrent use.
 	wanted atomic.Pointer[metav1.ListOptions] // the selectors of the next list; nothing else is set
-	// relistWanted holds a token while a list is asked for: see wantList.
+	// relistWanted holds a token while a list is asked for, or is to look whether slices have come: see wantList and
+	// wake. listWanted says that it is the former.
 	relistWanted chan struct{}
+	listWanted   atomic.Bool
 	// guide tells of changes of the one object that is followed, by news. Nil: it is watched.
 	guide atomic.Pointer[guide[T]]
 	news  news
@@ -76,6 +78,11 @@ type reflector[T any] struct {
 	selector        metav1.ListOptions // the selectors of the latest list, and so of the watches after it
 	completed       uint64             // the epoch of the latest complete list of this run; zero: none
 	early           earlyEvents        // empty unless a list is being streamed
+	// alive ends with run. growth is that of the share when the latest list began, and filled that up to which the FIFO
+	// has everything that is kept. filling brings what has come since; nil: nothing does.
+	alive          context.Context
+	growth, filled uint64
+	filling        *filling
 	// While the store keeps objects because of a nameless one, namelessTimer fires when it is time for another list.
 	namelessTimer *time.Timer
 
@@ -131,6 +138,8 @@ func (r *reflector[T]) run(ctx context.Context) {
 	r.namelessTimer.Stop()
 	defer r.pulse.does(resting)
 	ctx = context.WithValue(ctx, pulseKey{}, &r.pulse)
+	r.alive = ctx
+	defer func() { r.filling.stop() }()
 	r.quarantine = quarantine{make(map[Key]*patient), newAlarm()}
 	defer func() {
 		r.quarantine.due.Stop()
@@ -148,7 +157,7 @@ func (r *reflector[T]) run(ctx context.Context) {
 // pause waits before the next try. Relist ends the wait once its minimum is over.
 func (r *reflector[T]) pause(ctx context.Context, wait lifecycle.Delay) {
 	r.pulse.does(resting)
-	if _, woken := lifecycle.Pause(ctx, wait, r.relistWanted); woken {
+	if _, woken := lifecycle.Pause(ctx, wait, r.relistWanted); woken && r.listWanted.Load() {
 		r.resourceVersion = ""
 	}
 	r.pulse.does(asking)
@@ -181,7 +190,7 @@ func (r *reflector[T]) list(ctx context.Context) error {
 		return g.list(ctx, r)
 	}
 	// Of slices that have come the store holds nothing, so a streamed list would be held back: see earlyEvents.
-	came := r.newest != "" && r.share.grew(r.completed)
+	came := r.newest != "" && r.share.growth() > r.filled
 	if r.streamsLeft == 0 || r.doubts >= maxDoubts || r.vain > 0 || came || r.impatient() {
 		return r.pagedList(ctx)
 	}
@@ -221,9 +230,15 @@ func (r *reflector[T]) cannotStream(err error) {
 
 // wantList asks for a list that begins from now on.
 func (r *reflector[T]) wantList() {
+	r.listWanted.Store(true)
+	wake(r)
+}
+
+// wake lets the reflector look whether a list is wanted, or slices have come.
+func wake[T any](r *reflector[T]) {
 	select {
 	case r.relistWanted <- struct{}{}:
-	default: // one list serves both calls
+	default: // one look serves both calls
 	}
 }
 
@@ -234,6 +249,9 @@ func (r *reflector[T]) begin() metav1.ListOptions {
 	case <-r.relistWanted: // this list serves the request
 	default:
 	}
+	r.listWanted.Store(false)
+	r.filling.stop()
+	r.filling, r.growth = nil, r.share.growth()
 	r.epoch = r.health.listing()
 	r.selector = *r.wanted.Load() // after the list has its number: see listWatch.listAnew
 	r.nameless = false
@@ -251,6 +269,9 @@ func (r *reflector[T]) complete(resourceVersion string) {
 		r.quarantine.sweep(r.epoch)
 	}
 	r.fifo.arrived(time.Now())
+	if r.filled = r.growth; r.share != nil {
+		r.fifo.fill(r.filled)
+	}
 	r.fifo.listed(r.epoch, resourceVersion, !r.nameless)
 	r.resourceVersion, r.newest = resourceVersion, resourceVersion
 	r.completed, r.doubts, r.mutes, r.failing = r.epoch, 0, 0, failing{}

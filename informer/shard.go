@@ -34,10 +34,9 @@ type Sharded interface {
 	// Name is the informer's.
 	Name() string
 	// Keep says which slices the cache keeps from now on, of how many: the object with the hash h is in slice h modulo
-	// of. There are at most 65,535. If slices come, the informer lists anew, and goes on to keep the others up to date
-	// once it has that list. If slices go, their objects leave the store, and handlers are told Deleted with Event.Left
-	// set. If of is another number than before, nothing is kept until the next call. Keep does not wait, and a call
-	// that changes nothing costs little.
+	// of. There are at most 65,535. If slices come, the informer lists their objects, beside its watch. If slices go,
+	// their objects leave the store, and handlers are told Deleted with Event.Left set. If of is another number than
+	// before, nothing is kept until the next call. Keep does not wait, and a call that changes nothing costs little.
 	Keep(of int, slices []int)
 	// Wait waits until the store holds all objects of those of these slices that are kept, or ctx ends: then the error
 	// wraps the cause of that. Namespaces that the server refuses do not count if they have never been complete.
@@ -55,13 +54,12 @@ var ErrNotKept = wire.ErrNotKept
 type share struct {
 	Shard
 
-	// Set before Run. listed returns up to which list the store is complete, listAnew asks for lists of everything that
-	// is followed, and look wakes the goroutine of the store.
-	name     string
-	lists    *atomic.Int64 // the number of the latest list that was begun
-	listed   func() uint64
-	listAnew func()
-	look     func()
+	// Set before Run. filled returns up to which growth the store has everything that is kept, fill lets the reflectors
+	// list what has come, and look wakes the goroutine of the store.
+	name   string
+	filled func() uint64
+	fill   func()
+	look   func()
 
 	kept   atomic.Pointer[kept]
 	shrunk atomic.Bool // slices have gone, and their objects are still in the store
@@ -72,13 +70,10 @@ type share struct {
 
 // kept are the slices that a share keeps. It is immutable.
 type kept struct {
-	// since has, for each slice, the number of the first list that has all of its objects: zero if the slice is not
-	// kept, or incoming while the number is not known.
-	since []uint64
-	grown uint64 // the highest of them
+	// since has, for each slice, the growth by which it has come; zero: it is not kept.
+	since  []uint64
+	growth uint64 // how often slices have come
 }
-
-const incoming = math.MaxUint64
 
 // of returns since for the slice of an item, which is not zero.
 func (k *kept) of(slice uint16) uint64 {
@@ -99,24 +94,25 @@ func newShare(s Shard) *share {
 
 // connect lets a share act on its informer.
 func connect[T any](s *share, inf *SharedIndexInformer[T]) {
-	s.name, s.lists = inf.name, &inf.health.lists
-	s.listed = func() uint64 {
-		lowest := uint64(incoming)
+	s.name = inf.name
+	s.filled = func() uint64 {
+		lowest := uint64(math.MaxUint64)
 		if closed(inf.stopped) {
 			return lowest // nobody can wait for it any more
 		}
 		for _, l := range inf.followed.Load().listWatches {
-			h := l.health.get()
-			refused := h.Listed == 0 && (h.State == Denied || h.State == Missing)
-			if listed := uint64(h.Listed); listed < lowest && !refused {
-				lowest = listed
+			switch h := l.health.get(); {
+			case h.Listed > 0:
+				lowest = min(lowest, l.filled.Load())
+			case h.State != Denied && h.State != Missing:
+				return 0
 			}
 		}
 		return lowest
 	}
-	s.listAnew = func() {
+	s.fill = func() {
 		for _, l := range inf.followed.Load().listWatches {
-			l.reflector.wantList()
+			wake(l.reflector)
 		}
 	}
 	s.look = func() {
@@ -156,12 +152,13 @@ func (s *share) Keep(of int, slices []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.kept.Load()
+	next, grows := &kept{since: make([]uint64, of), growth: before.growth}, false
 	if n := len(before.since); n != 0 && n != of {
 		slices, before = nil, &kept{} // the slices of before are none of these
 	}
-	next, grows, shrinks := &kept{since: make([]uint64, of), grown: before.grown}, false, len(before.since) < of
+	shrinks := len(before.since) < of
 	for _, slice := range slices {
-		next.since[slice] = incoming
+		next.since[slice] = next.growth + 1
 		if slice < len(before.since) && before.since[slice] != 0 {
 			next.since[slice] = before.since[slice]
 		} else {
@@ -174,21 +171,16 @@ func (s *share) Keep(of int, slices []int) {
 	if !grows && !shrinks {
 		return
 	}
+	if grows {
+		next.growth++
+	}
 	s.kept.Store(next)
 	if shrinks {
 		s.shrunk.Store(true)
 		s.look()
 	}
 	if grows {
-		// A list with a higher number begins from now on, and so all of its objects are judged by next.
-		numbered := &kept{since: make([]uint64, of), grown: uint64(s.lists.Load()) + 1}
-		for slice, since := range next.since {
-			if numbered.since[slice] = since; since == incoming {
-				numbered.since[slice] = numbered.grown
-			}
-		}
-		s.kept.Store(numbered)
-		s.listAnew()
+		s.fill()
 	}
 	s.arrivedLocked()
 }
@@ -210,9 +202,9 @@ func (s *share) Wait(ctx context.Context, slices []int) error {
 
 // complete reports whether the store holds all objects of those of the slices that are kept.
 func (s *share) complete(slices []int) bool {
-	k, listed := s.kept.Load(), s.listed()
+	k, filled := s.kept.Load(), s.filled()
 	for _, slice := range slices {
-		if slice < len(k.since) && k.since[slice] > listed {
+		if slice < len(k.since) && k.since[slice] > filled {
 			return false
 		}
 	}
@@ -224,9 +216,9 @@ func (s *share) size() (n int) {
 	if s == nil {
 		return 0
 	}
-	listed := s.listed()
+	filled := s.filled()
 	for _, since := range s.kept.Load().since {
-		if since != 0 && since <= listed {
+		if since != 0 && since <= filled {
 			n++
 		}
 	}
@@ -260,8 +252,13 @@ func (s *share) arrivedLocked() {
 	}
 }
 
-// grew reports whether slices have come that the list of that number does not have all of.
-func (s *share) grew(list uint64) bool { return s != nil && s.kept.Load().grown > list }
+// growth returns how often slices have come. A list that begins from now on has all objects of those that are kept.
+func (s *share) growth() uint64 {
+	if s == nil {
+		return 0
+	}
+	return s.kept.Load().growth
+}
 
 // keeps reports whether objects of a slice are kept. It is that of an item: one more than the number, or zero for what
 // belongs to none.
@@ -269,9 +266,9 @@ func (s *share) keeps(slice uint16) bool {
 	return s == nil || slice == 0 || s.kept.Load().of(slice) != 0
 }
 
-// fills reports whether the store is not complete for a slice of an item, up to a list.
-func (s *share) fills(slice uint16, listed uint64) bool {
-	return s != nil && slice != 0 && s.kept.Load().of(slice) > listed
+// fills reports whether a slice of an item has come since a growth.
+func (s *share) fills(slice uint16, filled uint64) bool {
+	return s != nil && slice != 0 && s.kept.Load().of(slice) > filled
 }
 
 // judge returns the slice of an object, for its item, and whether it is kept.

@@ -196,6 +196,9 @@ func (w *watching[T]) checkVersion(ctx context.Context) (checked bool, err error
 
 // run receives the events of the watch until it ends.
 func (w *watching[T]) run(ctx context.Context) error {
+	if w.share != nil && w.resourceVersion != "" {
+		fillUp(w.reflector)
+	}
 	for {
 		relistWanted := w.relistWanted
 		if w.resourceVersion == "" {
@@ -218,8 +221,14 @@ func (w *watching[T]) run(ctx context.Context) error {
 				return nil
 			}
 		case <-relistWanted:
+			if w.share != nil && !w.listWanted.Load() {
+				fillUp(w.reflector)
+				continue
+			}
 			w.resourceVersion = ""
 			return nil
+		case events, more := <-w.filling.events():
+			err = receiveFilling(w.reflector, events, more)
 		case <-w.proven.C:
 			w.trusted = true
 			w.reconnect.Reset()

@@ -161,7 +161,7 @@ func (w *writer[T]) plan(d *delta[T]) {
 
 // commit makes the changes of apply, all of them under one lock.
 func (w *writer[T]) commit(l *listWatch[T], deltas []delta[T]) {
-	listed := l.health.upTo()
+	initial, filled := !l.health.complete(), l.filled.Load()
 	w.events = slices.Grow(w.events, len(deltas))
 	w.store.Lock()
 	defer w.store.Unlock()
@@ -190,7 +190,7 @@ func (w *writer[T]) commit(l *listWatch[T], deltas []delta[T]) {
 				row, held = w.store.Find(d.key)
 			}
 			event := Event[T]{Type: Added, Key: d.key, UID: d.uid, ResourceVersion: d.resourceVersion, New: d.value,
-				Initial: listed == 0 || w.inf.share.fills(d.slice, listed), Listed: !d.changed}
+				Initial: initial || w.inf.share.fills(d.slice, filled), Listed: !d.changed}
 			if held {
 				event.Type, event.Old, event.Initial = Updated, w.store.Value(row), false
 			}
@@ -365,6 +365,9 @@ func (w *writer[T]) finish(l *listWatch[T], o outcome) {
 		l.health.knows(withheldSweep, w.withheld(l, o.complete))
 	}
 	l.health.progressed(o.came)
+	if o.growth != 0 {
+		l.filled.Store(o.growth)
+	}
 	if o.complete >= l.due {
 		l.reached.move(o.resourceVersion) // first, so that whoever sees that the list is complete sees its version
 		l.health.listed(o.complete)

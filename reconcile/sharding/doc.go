@@ -45,10 +45,9 @@
 // live in the namespace of theirs; [Owned] for what they own; [Of] for the rest. A cache without a Shard is whole, and
 // both kinds may stand side by side. A [informer.Referenced] keeps what the objects of this replica's caches name.
 //
-//   - A replica that wants slices of others fills its caches first, by one list each, while their owners go on. So keys
-//     wait for no list. Slices whose owner has left or died come without, and their keys wait until the caches have
-//     them, however long that takes; the log says so after 10 s. A list delays what a cache has to tell of other slices
-//     by as long as it takes, and no more: the cache stays complete, and ready.
+//   - A replica that wants slices of others fills its caches first, by one list each beside the watch, while their
+//     owners go on. So keys wait for no list. Slices whose owner has left or died come without, and their keys wait
+//     until the caches have them, however long that takes; the log says so after 10 s. The keys of other slices go on.
 //   - A slice that was given away leaves the caches, and no key is named. Where a cache is read for a key of another
 //     replica, as by [informer.SharedIndexInformer.Get] in a handler for HTTP, "not found" says nothing: [Shards.Owns]
 //     tells whether a key is this replica's. Reconcile reads what is in the slice of its own key.

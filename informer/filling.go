@@ -1,0 +1,150 @@
+package informer
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/thermostat-go/thermostat/informer/internal/wire"
+	"github.com/thermostat-go/thermostat/internal/kube"
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
+)
+
+// filling lists the objects of slices that have come (see Options.Shard) beside the watch, which goes on: so the store
+// stays up to date with the others, however long the list takes, and if it fails.
+//
+// From its beginning on the watch brings what happens to objects of these slices, too. So an object of the list is
+// taken unless the watch has told of its key meanwhile: then it has told what is later, or is about to. And what the
+// list does not contain did not exist then. A list of all objects, as after a 410, has them all, and ends the filling.
+//
+// It has one goroutine, which ends with stop. The rest belongs to the goroutine of the reflector.
+type filling struct {
+	growth  uint64 // of the share when it began: see kept
+	cancel  context.CancelFunc
+	lister  lifecycle.Group
+	arrived chan []wire.Event // closed when the list is complete
+	told    map[Key]struct{}  // what the watch has told of
+}
+
+// fillUp begins a filling if slices have come since the latest list.
+func fillUp[T any](r *reflector[T]) {
+	growth := r.share.growth()
+	if growth <= r.filled || r.filling != nil && r.filling.growth == growth {
+		return
+	}
+	r.filling.stop()
+	f := &filling{growth: growth, arrived: make(chan []wire.Event), told: make(map[Key]struct{})}
+	ctx, cancel := context.WithCancel(r.alive)
+	r.filling, f.cancel = f, cancel
+	before, from, opts := r.filled, r.resourceVersion, r.selector
+	opts.Limit = r.pageSize
+	comes := func(e wire.Event) bool {
+		slice, keeps := r.share.judgeEvent(e)
+		return keeps && r.share.fills(slice, before)
+	}
+	f.lister.Go("list for slices that have come", func() {
+		pace := lifecycle.Backoff{Base: 800 * time.Millisecond, Cap: 30 * time.Second, Costly: true, Purpose: r.purpose}
+		for failed := false; ctx.Err() == nil; {
+			err := f.list(ctx, r.source, opts, from, comes)
+			switch {
+			case ctx.Err() != nil:
+			case err == nil:
+				close(f.arrived)
+				return
+			default:
+				if !failed {
+					failed = true
+					r.log.Error(err, "A list of objects of slices that have come failed; it is tried again")
+				}
+				lifecycle.Pause[struct{}](ctx, pace.After(kube.RetryAfter(err)), nil)
+			}
+		}
+	})
+}
+
+// list lists once, page by page. What has been received of a list that fails does no harm: it was true, and the watch
+// tells what has happened to it since.
+func (f *filling) list(ctx context.Context, from source, opts metav1.ListOptions, notBefore string,
+	comes func(wire.Event) bool) error {
+	for range maxPages {
+		var kept []wire.Event
+		page, err := fetch(ctx, from, opts, listTimeout, func(_ *metav1.ListMeta, events []wire.Event) error {
+			for _, e := range events {
+				if comes(e) {
+					kept = append(kept, e)
+				}
+			}
+			return ctx.Err()
+		})
+		switch {
+		case err != nil:
+			return fmt.Errorf("list: %w", err)
+		case notBefore != "" && kube.Older(page.ResourceVersion, notBefore): // it may have what is gone
+			return wentBack(notBefore, page.ResourceVersion)
+		}
+		if len(kept) > 0 {
+			select {
+			case f.arrived <- kept:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		if opts.Continue = page.Continue; opts.Continue == "" {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: %w: %d pages of %d objects and no end", wire.ErrViolation, ErrTooLarge, maxPages, opts.Limit)
+}
+
+// events returns what a filling brings; nil: there is none.
+func (f *filling) events() <-chan []wire.Event {
+	if f == nil {
+		return nil
+	}
+	return f.arrived
+}
+
+// stop ends a filling, and waits for its goroutine. On a nil filling it does nothing.
+func (f *filling) stop() {
+	if f == nil {
+		return
+	}
+	f.cancel()
+	<-f.lister.Done()
+}
+
+// receiveFilling puts what a filling has brought into the FIFO. Without more, that is all of it.
+func receiveFilling[T any](r *reflector[T], events []wire.Event, more bool) error {
+	f := r.filling
+	if !more {
+		r.filled = f.growth
+		r.fifo.fill(r.filled)
+		f.stop()
+		r.filling = nil
+		fillUp(r)
+		return nil
+	}
+	for _, e := range events {
+		object, err := meta.Accessor(e.Object)
+		if err != nil {
+			return err
+		}
+		if _, told := f.told[KeyOf(object)]; told {
+			continue
+		}
+		if err := r.receiveItem(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stale reports whether the decoder has left out the object of an event that is kept now: its slice has come in
+// between, and a list is to bring it. The list is from after the event, which had arrived before the list was
+// requested.
+func (s *share) stale(e wire.Event) bool {
+	return s != nil && e.Err == wire.ErrNotKept && s.keepsObject(briefOf(e.Object, false))
+}
