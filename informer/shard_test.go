@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -425,6 +426,39 @@ func TestACacheThatListsForASliceIsLive(t *testing.T) {
 		require.NoError(t, s.cache.Wait(t.Context(), []int{2}))
 		_, held = inf.Get(Key{Namespace: "one", Name: "p2"})
 		require.True(t, held)
+	}, "one")
+}
+
+// TestAListBesideTheWatchIsOld by the time that it arrives: what the watch has told meanwhile counts.
+func TestAListBesideTheWatchIsOld(t *testing.T) {
+	inLand(t, func(t *testing.T, w *land) {
+		for i := range 4 {
+			w.inSlice("one", fmt.Sprint("p", i), 2)
+		}
+		s := &slicer{of: 4, keeps: []int{1}}
+		inf, err := New(w.ours(t), Options[*corev1.Pod]{Shard: s})
+		require.NoError(t, err)
+		told := w.listen(inf)
+		run(t, inf)
+		synced(t, inf)
+		w.fail("", func(_ context.Context, next func() (*http.Response, error)) (*http.Response, error) {
+			answer, err := next()
+			time.Sleep(10 * time.Second)
+			return answer, err
+		})
+		s.keep(1, 2)
+		time.Sleep(time.Second)
+		w.delete("one", "p0")
+		w.delete("one", "p1")
+		w.inSlice("one", "p1", 2) // another one of the name
+		w.reslice("one", "p2", 3) // it leaves the share
+		w.reslice("one", "p3", 2)
+		require.NoError(t, s.cache.Wait(t.Context(), []int{2}))
+		synctest.Wait()
+		want := w.kept(s, "one")
+		require.Len(t, inf.Keys(), len(want), "%v", inf.Keys())
+		require.NoError(t, told.folded(want))
+		require.NoError(t, told.err())
 	}, "one")
 }
 

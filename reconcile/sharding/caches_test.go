@@ -9,8 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile"
@@ -158,6 +160,47 @@ func TestASliceThatIsGivenAwayNamesNoKey(t *testing.T) {
 		require.Zero(t, deleted)
 		require.Equal(t, adds, a.Stats().Queue.Adds, "not even queued")
 		require.Empty(t, a.Manager.Inspect().NotReady)
+	})
+}
+
+// TestAWriteOutsideOfTheShareIsNotWaitedFor: the cache never shows it, and so it is not undone either. One in the share
+// is, as with a whole cache: see the count of a fleet.
+func TestAWriteOutsideOfTheShareIsNotWaitedFor(t *testing.T) {
+	inFleet(t, 40, func(f *fleet) {
+		f.shared = true
+		f.launch("other")
+		ran := map[reconcile.Key]int{}
+		a := f.build("a", func(shards *Shards) reconcile.Elector { return shards },
+			func(ctx context.Context, s *ship, key reconcile.Key) (reconcile.Result, error) {
+				f.mu.Lock()
+				ran[key]++
+				n := map[string]string{"n": fmt.Sprint(ran[key])}
+				f.mu.Unlock()
+				cfg, err := reconcile.ClientConfig(s.link.Config(), s.shards)
+				require.NoError(t, err)
+				secrets := kubernetes.NewForConfigOrDie(cfg).CoreV1().Secrets("default")
+				for i := range 3 { // some are in its share, and some are not
+					o := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(key.Name, "-", i),
+						Annotations: n}}
+					if _, err = secrets.Create(ctx, o, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
+						_, err = secrets.Update(ctx, o, metav1.UpdateOptions{})
+					}
+					if err != nil {
+						return reconcile.Result{}, err
+					}
+				}
+				return reconcile.Result{}, nil
+			})
+		f.start(a)
+		time.Sleep(time.Minute)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		require.NotEmpty(t, ran)
+		for key, n := range ran {
+			require.LessOrEqual(t, n, 2, key)
+		}
+		require.Zero(t, a.Stats().Parked)
+		require.Equal(t, 2, a.secrets.Health().Lists, "the first, and one when the first table opens")
 	})
 }
 
