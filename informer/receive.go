@@ -214,7 +214,7 @@ func (q *enqueuer[T]) enqueue(e wire.Event, upTo string, repeated bool) error {
 func (q *enqueuer[T]) enqueueState(e wire.Event, upTo string, repeated bool) error {
 	slice, keeps := q.share.judgeEvent(e)
 	if !keeps {
-		return q.enqueueLeft(e, upTo)
+		return q.enqueueLeft(e, slice, upTo)
 	}
 	it, err := q.itemOf(e)
 	it.slice = slice
@@ -246,8 +246,8 @@ func (q *enqueuer[T]) enqueueState(e wire.Event, upTo string, repeated bool) err
 // enqueueDeletion puts a deletion into the FIFO. If the last state of the object cannot be decoded, the handlers are
 // told the last state that the store has.
 func (q *enqueuer[T]) enqueueDeletion(e wire.Event, upTo string) {
-	if !q.keeps(e) {
-		_ = q.enqueueLeft(e, upTo)
+	if slice, keeps := q.share.judgeEvent(e); !keeps {
+		_ = q.enqueueLeft(e, slice, upTo)
 		return
 	}
 	it, err := q.itemOf(e)
@@ -267,7 +267,7 @@ func (q *enqueuer[T]) keeps(e wire.Event) bool {
 // enqueueLeft is enqueueState for an object that Options.Shard does not keep. If an earlier state of it was kept, the
 // object leaves the store, as one does that a selector no longer selects. In a list there is nothing to do: the store
 // drops what the list does not bring. The error is that of belongs.
-func (q *enqueuer[T]) enqueueLeft(e wire.Event, upTo string) error {
+func (q *enqueuer[T]) enqueueLeft(e wire.Event, slice uint16, upTo string) error {
 	o, err := meta.Accessor(e.Object)
 	if err != nil {
 		return err
@@ -283,8 +283,8 @@ func (q *enqueuer[T]) enqueueLeft(e wire.Event, upTo string) error {
 		return nil
 	}
 	q.quarantine.release(key)
-	q.fifo.leave(delta[T]{item: item[T]{key: key, uid: o.GetUID(), resourceVersion: o.GetResourceVersion()},
-		deleted: true, unseen: true, changed: upTo != "", epoch: q.epoch}, upTo)
+	q.fifo.leave(delta[T]{item: item[T]{key: key, uid: o.GetUID(), resourceVersion: o.GetResourceVersion(),
+		slice: slice}, deleted: true, unseen: true, changed: upTo != "", epoch: q.epoch}, upTo)
 	return nil
 }
 

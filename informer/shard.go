@@ -298,20 +298,15 @@ func (s *share) keepsKey(key Key) bool {
 
 // judgeEvent is judge for the object of an event, as far as its metadata can be read.
 func (s *share) judgeEvent(e wire.Event) (slice uint16, keeps bool) {
-	switch {
-	case s == nil:
-		return 0, true
-	case e.Err == wire.ErrNotKept:
-		return 0, false
-	}
-	if kube.IsNil(e.Object) {
+	if s == nil || kube.IsNil(e.Object) {
 		return 0, true
 	}
 	o := briefOf(e.Object, s.KeyOnly())
 	if o == nil || o.Name == "" {
 		return 0, true
 	}
-	return s.judge(o)
+	slice, keeps = s.judge(o)
+	return slice, keeps && e.Err != wire.ErrNotKept
 }
 
 // briefOf returns the metadata of an object that a Shard is given, which is not changed. Nil: there is none.

@@ -472,6 +472,7 @@ func TestARefusedNamespaceKeepsNoSlice(t *testing.T) {
 		require.NoError(t, err)
 		run(t, inf)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		s.keep(1, 2)
 		require.NoError(t, s.cache.Wait(t.Context(), []int{2}))
 		_, held := inf.Get(Key{Namespace: "one", Name: "p"})

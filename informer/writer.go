@@ -245,10 +245,13 @@ func (w *writer[T]) known(l *listWatch[T], d *delta[T]) bool {
 // sent one.
 func (w *writer[T]) removeLocked(l *listWatch[T], row store.Row, d *delta[T]) {
 	it := w.store.item(row)
+	// If its slice is the same as before, or has gone, it is not the object that has changed.
+	left := !w.inf.share.keeps(it.slice) || d != nil && d.slice != 0 && d.slice == it.slice
 	event := Event[T]{Type: Deleted, Key: it.key, UID: it.uid, ResourceVersion: it.resourceVersion, Old: it.value,
-		FinalStateUnknown: true, Left: !w.inf.share.keeps(it.slice), Listed: d == nil || !d.changed}
+		FinalStateUnknown: true, Left: left, Listed: d == nil || !d.changed}
 	if d != nil && !d.unseen && d.uid == it.uid {
 		event.ResourceVersion, event.Old, event.FinalStateUnknown = d.resourceVersion, d.value, false
+		event.Left = false // the server has deleted it
 	}
 	l.touch(event.Key)
 	w.store.Remove(row)

@@ -41,7 +41,7 @@ func replica(ctx context.Context, base *rest.Config, name string, did func(repli
 		return err
 	}
 	greetings, err := informer.New[*corev1.ConfigMap](clients.CoreV1().ConfigMaps(""),
-		informer.Options[*corev1.ConfigMap]{})
+		informer.Options[*corev1.ConfigMap]{Shard: sharding.Keys(shards)}) // of its own keys only
 	if err != nil {
 		return err
 	}

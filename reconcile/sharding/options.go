@@ -35,9 +35,10 @@ type Options struct {
 	// Slices is how many there are. It must be the same in all replicas, and counts when the table is made: the number
 	// in the table is the one that holds. Zero means 256: with 50 replicas each has 5 or 6.
 	Slices int
-	// Prepare, if set, is called before this replica asks others for slices, which go on with their work meanwhile. It
-	// returns nil when the work of these slices could begin at once; an error is logged, and it is called again. Slices
-	// whose owner has left or died come without.
+	// Prepare, if set, is called before this replica asks others for slices, which go on with their work meanwhile. The
+	// caches of [Keys] and its like have the objects of the slices by then. It returns nil when the work of these
+	// slices could begin at once; an error is logged, and it is called again. Slices whose owner has left or died come
+	// without.
 	Prepare func(ctx context.Context, slices []int) error
 
 	// LeaseDuration, RenewDeadline, RetryPeriod, StopGrace and DrainTimeout are as in package leaderelection, with the
