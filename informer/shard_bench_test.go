@@ -17,8 +17,8 @@ import (
 	"github.com/thermostat-go/thermostat/informer/internal/wire/wiretest"
 )
 
-// BenchmarkShard is the first list of 10,000 pods, from the bytes of the answer to the store, of a whole cache and of one
-// that keeps a third of the objects. cpu-ms is the processor's time for that, and cache-MB what the store takes.
+// BenchmarkShard is the first list of 10,000 pods, from the bytes of the answer to the store: of a whole cache, and of
+// one that keeps a third of the objects. cpu-ms is the processor's time for that, and cache-MB what the store takes.
 func BenchmarkShard(b *testing.B) {
 	var pods []*corev1.Pod
 	for i := range 10_000 {
