@@ -51,12 +51,12 @@ const (
 //
 // The rules, for every run, with their names:
 //
-//   - "comes to rest": after each step the program makes at most 400 writes and 8,000 requests, and stops writing
+//   - "comes to rest": after each step a program makes at most 400 writes and 8,000 requests, and stops writing
 //     within 10 minutes. Writes that change nothing, Leases and Events do not count as writes.
 //   - "converges": 10 minutes after the last disturbance Settled returns nil.
-//   - "ends alike": the server holds what it holds when nothing goes wrong. Check shows both ends, and does not know
-//     which one is right. Leases, Events, times, and what Mask removes are not compared, nor what may differ in a right
-//     program, see below.
+//   - "ends alike": the server holds what it holds when nothing goes wrong, and so does the world outside. Check shows
+//     both ends, and does not know which one is right. Leases, Events, times, and what Mask removes are not compared,
+//     nor what may differ in a right program, see below.
 //   - "is reversible": a step that is done twice ends alike.
 //   - "repeats a write that failed": Check says so in place of the rules before, and of the next one, if the server has
 //     refused a write (429, 500, 504, a conflict of an update or a patch), no incarnation has made the same request
@@ -65,7 +65,8 @@ const (
 //   - "is idempotent", and "stays settled": a restart in the end changes nothing.
 //   - "Always": it returns nil after each write of the program.
 //   - "leaves alone what belongs to others": what a third party has put on an object stays, an annotation on the
-//     objects of some writes.
+//     objects of some writes. Of several programs, none gives a field back the value that it had before another one has
+//     changed it, unless it changes such a field otherwise as well.
 //   - "lets go of what was deleted": 10 minutes after the last disturbance, nothing that a user has deleted is still
 //     there by a finalizer that the program puts on objects or takes off.
 //   - "is not refused again and again": in the end the server does not refuse the same write with 422 for the sixth
@@ -78,6 +79,7 @@ const (
 //     only, and not at Leases and Events.
 //   - "runs until its ctx ends", and ends then, within a minute; "leaves no goroutine behind".
 //   - "has the rights that it needs": the roles allow each request. Check is silent without Scenario.User.
+//   - "has its APIs served": Scenario.Outside has each host that a program asks.
 //   - "has its webhooks served": there is a handler for each webhook that the server had to call, or a program has
 //     listened. Check is silent about webhooks whose failurePolicy is Ignore.
 //
@@ -102,8 +104,8 @@ const (
 // smallest roles for what the program did. It does not judge rights that only a real server asks for, such as escalate.
 //
 // Check only tests: that it finds nothing is no proof. Programs must do nothing that leaves the bubble, such as network
-// connections of their own; tests that call Check must not be parallel with each other, since it replaces the error
-// handlers of k8s.io/apimachinery/pkg/util/runtime while it runs.
+// connections of their own. Tests that call Check must not be parallel with each other: until the test ends it replaces
+// http.DefaultTransport, and the error handlers of k8s.io/apimachinery/pkg/util/runtime while it runs.
 func Check(t *testing.T, sc Scenario) {
 	t.Helper()
 	c := search(t, sc)
@@ -187,6 +189,7 @@ func (sc *Scenario) durations() (budget, limit time.Duration, err error) {
 type check struct {
 	t        *testing.T
 	scenario *Scenario
+	exit     *exit
 	began    time.Time
 	ideal    *ending // of the run in which nothing goes wrong
 	jitters  bool    // two runs of one schedule differ
@@ -207,7 +210,7 @@ type check struct {
 
 func newCheck(t *testing.T, sc *Scenario, limit time.Duration) *check {
 	c := &check{t: t, scenario: sc, began: time.Now(), covered: newCoverage(), varies: newVariance(),
-		doubted: make(map[string]int), mayTake: limit}
+		doubted: make(map[string]int), mayTake: limit, exit: openExit(t)}
 	return c
 }
 
@@ -240,21 +243,22 @@ type ending struct {
 	failure    *breach
 	timeline   []string
 	trace      []line
-	seen       map[string]int
-	places     map[string]int
-	lastFrom   map[string]int // of places: those after it are in the last step
+	seen       map[origin]int
+	places     map[origin]int
+	lastFrom   map[origin]int // of places: those after it are in the last step
 	hooked     map[disturbance]bool
 	made       map[string]bool
-	watched    map[string]bool
-	asked      []string
+	watched    map[outlook]bool
+	asked      []origin
 	happened   map[disturbance]bool
-	used       usage
+	used       map[string]usage
 	afterStep  []snapshot
 	last       snapshot
 	idle       map[string]bool // what it writes when there is nothing to do, by kind
 	did        map[string]bool // resources that the world has written about
 	invalid    map[string]int
 	finalizers map[string]bool
+	changes    map[string]bool // what each of several programs has changed; see authors
 }
 
 // run runs a schedule, and counts it.
@@ -269,9 +273,8 @@ func (c runner) count(s schedule, o *ending) {
 	c.covered.add(s, o, c.ideal)
 }
 
-// play runs a schedule in a bubble of its own. With a nil ideal the end is compared with nothing. It changes nothing of
-// the check.
-func (c runner) play(s schedule, ideal *ending) (o *ending) {
+// inBubble is play, without looking whether the run stands still.
+func (c runner) inBubble(s schedule, ideal *ending, w *watchman) (o *ending) {
 	o = &ending{}
 	defer func() {
 		if r := recover(); r != nil {
@@ -300,6 +303,7 @@ func (c runner) play(s schedule, ideal *ending) (o *ending) {
 			maps.Copy(r.finalizers, c.ideal.finalizers)
 		}
 		r.ideal = ideal
+		defer c.exit.enter(r.gates, w)()
 		r.play()
 		verdict{r}.compare()
 		verdict{r}.blame()
@@ -308,6 +312,9 @@ func (c runner) play(s schedule, ideal *ending) (o *ending) {
 			watched: r.watched, afterStep: r.afterStep, last: r.last, made: map[string]bool{},
 			asked: r.asked, happened: r.happened, used: r.used, idle: r.idle, invalid: r.invalids,
 			finalizers: r.finalizers, lastFrom: r.lastFrom}
+		if r.authors != nil {
+			o.changes = r.authors.kinds
+		}
 		if o.places == nil { // it has failed before its end
 			o.places = maps.Clone(r.seen)
 		}
@@ -406,48 +413,22 @@ func (s *Scenario) possible(o *ending) []disturbance {
 	for _, what := range ofRun {
 		if what != unseenAll || len(s.Steps) > 1 {
 			all = append(all, disturbance{what: what})
+			all = append(all, each(disturbance{what: what}, s.Programs)...)
 		}
 	}
 	for n, step := range s.Steps {
-		for _, what := range atSteps {
-			switch {
-			case slices.Contains(ofRun, what),
-				(what == namesake || what == namesakeNow) && step.documents == nil,
-				what == reordered && slices.Equal(step.reordered(), step.documents):
-				continue
-			}
-			all = append(all, disturbance{what: what, n: n + 1})
-		}
-		for _, resource := range slices.Sorted(maps.Keys(o.watched)) {
-			all = append(all, disturbance{late, resource, n + 1}, disturbance{frozen, resource, n + 1})
-		}
-		for _, resource := range slices.Sorted(maps.Keys(o.made)) {
-			all = append(all, disturbance{stray, resource, n + 1})
-		}
-		for _, resource := range slices.Sorted(maps.Keys(o.did)) {
-			all = append(all, disturbance{worldSlow, resource, n + 1})
-			if resource == world.Pods || resource == world.Jobs {
-				all = append(all, disturbance{worldFails, resource, n + 1})
-			}
-		}
+		all = append(all, s.possibleAt(o, n+1, step)...)
 	}
-	for _, kind := range slices.Sorted(maps.Keys(o.places)) {
-		kinds := atReads
-		if (Request{Verb: verbOf(kind)}).Writes() {
-			kinds = atWrites
-		}
-		places := o.places[kind]
-		if alike(kind) {
+	for _, from := range slices.SortedFunc(maps.Keys(o.places), compareOrigins) {
+		places := o.places[from]
+		if alike(from.kind) {
 			places = min(places, 2)
 		}
 		for n := range places {
-			here := kinds
-			if o.hooked[disturbance{of: kind, n: n + 1}] {
-				here = slices.Concat(kinds, atHooks)
-			}
-			for _, what := range here {
-				if !o.nothing(what, kind, n+1) {
-					all = append(all, disturbance{what, kind, n + 1})
+			hooked := o.hooked[disturbance{of: from.kind, n: n + 1, program: from.program}]
+			for _, what := range s.kindsAt(from.kind, hooked) {
+				if !o.nothing(what, from, n+1) {
+					all = append(all, disturbance{what, from.kind, n + 1, from.program})
 				}
 			}
 		}
@@ -458,10 +439,38 @@ func (s *Scenario) possible(o *ending) []disturbance {
 	return all
 }
 
+// possibleAt returns the disturbances that a run has had a place for at a step.
+func (s *Scenario) possibleAt(o *ending, n int, step Step) (all []disturbance) {
+	for _, what := range atSteps {
+		switch {
+		case slices.Contains(ofRun, what),
+			(what == namesake || what == namesakeNow) && step.documents == nil,
+			what == reordered && slices.Equal(step.reordered(), step.documents):
+		case slices.Contains(ofAll, what) || len(s.Programs) == 0:
+			all = append(all, disturbance{what: what, n: n})
+		default:
+			all = append(all, each(disturbance{what: what, n: n}, s.Programs)...)
+		}
+	}
+	for _, w := range slices.SortedFunc(maps.Keys(o.watched), compareOutlooks) {
+		all = append(all, disturbance{late, w.resource, n, w.program}, disturbance{frozen, w.resource, n, w.program})
+	}
+	for _, resource := range slices.Sorted(maps.Keys(o.made)) {
+		all = append(all, disturbance{what: stray, of: resource, n: n})
+	}
+	for _, resource := range slices.Sorted(maps.Keys(o.did)) {
+		all = append(all, disturbance{what: worldSlow, of: resource, n: n})
+		if resource == world.Pods || resource == world.Jobs {
+			all = append(all, disturbance{what: worldFails, of: resource, n: n})
+		}
+	}
+	return all
+}
+
 // nothing reports whether a disturbance at the n-th request of a kind would change nothing: there is no object for a
 // third party before a creation, and no next step in the last one.
-func (o *ending) nothing(what, kind string, n int) bool {
-	return what == touch && verbOf(kind) == "create" || what == early && o.lastFrom != nil && n > o.lastFrom[kind]
+func (o *ending) nothing(what string, from origin, n int) bool {
+	return what == touch && verbOf(from.kind) == "create" || what == early && o.lastFrom != nil && n > o.lastFrom[from]
 }
 
 // try runs a schedule, and notes what it finds.

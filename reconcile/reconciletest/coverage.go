@@ -13,17 +13,21 @@ type coverage struct {
 	tried    map[place]*tally
 	at       map[disturbance]bool // at requests: which have happened
 	requests int                  // of the program, in all runs
-	used     usage
+	used     map[string]usage     // by program
 }
 
-// place is a kind of disturbance, and where it is: at writes, reads or steps.
+// place is a kind of disturbance, and where it is: at writes, reads or steps, or at requests to the outside.
 type place struct{ what, where string }
 
 func placeOf(d disturbance) place {
 	switch {
 	case d.of == "" || slices.Contains(ofResources, d.what):
 		return place{d.what, "steps"}
-	case (Request{Verb: verbOf(d.of)}).Writes():
+	case isOutside(d.of) && writes(d.of):
+		return place{d.what, "writes to the outside"}
+	case isOutside(d.of):
+		return place{d.what, "reads from the outside"}
+	case writes(d.of):
 		return place{d.what, "writes"}
 	}
 	return place{d.what, "reads"}
@@ -38,14 +42,17 @@ type tally struct {
 }
 
 func newCoverage() *coverage {
-	return &coverage{tried: make(map[place]*tally), at: make(map[disturbance]bool), used: make(usage)}
+	return &coverage{tried: make(map[place]*tally), at: make(map[disturbance]bool), used: make(map[string]usage)}
 }
 
 // add counts a run. ideal is the reference run, or nil.
 func (c *coverage) add(s schedule, o, ideal *ending) {
 	c.requests += len(o.asked)
-	for u := range o.used {
-		c.used[u] = true
+	for program, used := range o.used {
+		if c.used[program] == nil {
+			c.used[program] = make(usage)
+		}
+		maps.Copy(c.used[program], used)
 	}
 	for i, d := range s.disturbances {
 		if atGate(d) && o.happened[d] {
@@ -83,7 +90,8 @@ func (c *coverage) String() string {
 		where string
 		kinds []string
 	}{
-		{"writes", slices.Concat(atWrites, atHooks)}, {"reads", slices.Concat(atReads, atHooks)},
+		{"writes", slices.Concat(atWrites, atHooks, atOthers)}, {"reads", slices.Concat(atReads, atHooks)},
+		{"writes to the outside", slices.Concat(atAPIWrites, atOthers)}, {"reads from the outside", atAPIReads},
 		{"steps", slices.Concat(atSteps, ofResources)},
 	} {
 		var texts []string
@@ -117,40 +125,38 @@ func (c *coverage) String() string {
 
 // ofAll says how many of the disturbances have happened that there are for each kind of request, at each request of a
 // run in which nothing goes wrong.
-func (c *coverage) ofAll(ideal *ending) string {
-	var writes, reads []string
-	for _, kind := range slices.Sorted(maps.Keys(ideal.places)) {
-		all, at := &reads, atReads
-		if (Request{Verb: verbOf(kind)}).Writes() {
-			all, at = &writes, atWrites
-		}
+func (c *coverage) ofAll(sc *Scenario, ideal *ending) string {
+	var atWrite, atRead []string
+	for _, from := range slices.SortedFunc(maps.Keys(ideal.places), compareOrigins) {
 		there, tried := 0, 0
-		for n := range ideal.places[kind] {
-			here := at
-			if ideal.hooked[disturbance{of: kind, n: n + 1}] {
-				here = slices.Concat(at, atHooks)
-			}
-			for _, what := range here {
-				if ideal.nothing(what, kind, n+1) {
+		for n := range ideal.places[from] {
+			at := disturbance{of: from.kind, n: n + 1, program: from.program}
+			for _, what := range sc.kindsAt(from.kind, ideal.hooked[at]) {
+				if ideal.nothing(what, from, n+1) {
 					continue
 				}
-				if there++; c.at[disturbance{what, kind, n + 1}] {
+				at.what = what
+				if there++; c.at[at] {
 					tried++
 				}
 			}
 		}
-		text := fmt.Sprintf("%s %d of %d", kind, tried, there)
-		if alike(kind) && ideal.places[kind] > 2 {
+		text := fmt.Sprintf("%s %d of %d", from, tried, there)
+		if alike(from.kind) && ideal.places[from] > 2 {
 			text += " (the first two stand for all)"
 		}
-		*all = append(*all, text)
+		if writes(from.kind) {
+			atWrite = append(atWrite, text)
+		} else {
+			atRead = append(atRead, text)
+		}
 	}
 	text := ""
-	if len(writes) > 0 {
-		text += "\n  each write x each disturbance at it, happened: " + strings.Join(writes, ", ")
+	if len(atWrite) > 0 {
+		text += "\n  each write x each disturbance at it, happened: " + strings.Join(atWrite, ", ")
 	}
-	if len(reads) > 0 {
-		text += "\n  each read x each disturbance at it, happened: " + strings.Join(reads, ", ")
+	if len(atRead) > 0 {
+		text += "\n  each read x each disturbance at it, happened: " + strings.Join(atRead, ", ")
 	}
 	return text
 }
@@ -185,5 +191,5 @@ func (c *check) report() string {
 	if len(c.scenario.Off) > 0 {
 		text += "\n  switched off: " + strings.Join(c.scenario.Off, ", ")
 	}
-	return text + c.varies.String() + c.covered.String() + c.covered.ofAll(c.ideal) + c.rightsReport()
+	return text + c.varies.String() + c.covered.String() + c.covered.ofAll(c.scenario, c.ideal) + c.rightsReport()
 }

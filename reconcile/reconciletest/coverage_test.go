@@ -8,13 +8,13 @@ import (
 
 // TestCoverage counts five runs. The reference run has asked for a and b.
 func TestCoverage(t *testing.T) {
-	crash := disturbance{crashAfter, "create pods", 1}
-	again := disturbance{crashAfter, "create pods", 2}
-	refused := disturbance{refuse500, "get pods", 1}
+	crash := disturbance{what: crashAfter, of: "create pods", n: 1}
+	again := disturbance{what: crashAfter, of: "create pods", n: 2}
+	refused := disturbance{what: refuse500, of: "get pods", n: 1}
 	cutOff := disturbance{what: cut, n: 1}
-	slowPods := disturbance{late, "pods", 1}
-	ideal := &ending{asked: []string{"a", "b"}, used: usage{{"", "", "pods", "create"}: true}}
-	happened := func(asked []string, all ...disturbance) *ending {
+	slowPods := disturbance{what: late, of: "pods", n: 1}
+	ideal := &ending{asked: origins("a", "b"), used: map[string]usage{"": {{"", "", "pods", "create"}: true}}}
+	happened := func(asked []origin, all ...disturbance) *ending {
 		e := &ending{asked: asked, happened: map[disturbance]bool{}}
 		for _, d := range all {
 			e.happened[d] = true
@@ -25,10 +25,10 @@ func TestCoverage(t *testing.T) {
 	add := func(e *ending, ideal *ending, all ...disturbance) { c.add(schedule{disturbances: all}, e, ideal) }
 	add(ideal, nil)
 	require.Empty(t, c.String(), "nothing was disturbed")
-	add(happened([]string{"a", "b", "b"}, crash), ideal, crash)
-	add(happened([]string{"a", "b"}, cutOff), ideal, cutOff)
-	add(happened([]string{"a"}), ideal, refused)
-	add(happened([]string{"a"}, again, slowPods), ideal, crash, again, slowPods)
+	add(happened(origins("a", "b", "b"), crash), ideal, crash)
+	add(happened(origins("a", "b"), cutOff), ideal, cutOff)
+	add(happened(origins("a")), ideal, refused)
+	add(happened(origins("a"), again, slowPods), ideal, crash, again, slowPods)
 	require.Equal(t, 9, c.requests)
 	require.Equal(t, ideal.used, c.used)
 	require.Equal(t, map[place]*tally{
@@ -40,6 +40,14 @@ func TestCoverage(t *testing.T) {
 	require.Equal(t, "\n  at writes: crash after 2\n  at reads: 500 0\n  at steps: cut 1, late 1"+
 		"\n  never happened: 500 (reads)\n  happened, and the program asked for the same as without: cut (steps)",
 		c.String())
-	add(happened([]string{"a"}), nil, cutOff)
+	add(happened(origins("a")), nil, cutOff)
 	require.Equal(t, tally{schedules: 2, happened: 1, alone: 1}, *c.tried[place{cut, "steps"}])
+}
+
+// origins returns those of the only program.
+func origins(kinds ...string) (all []origin) {
+	for _, kind := range kinds {
+		all = append(all, origin{kind: kind})
+	}
+	return all
 }

@@ -20,12 +20,15 @@ import (
 //
 //	crash after create pods #2
 //	late pods in step 1
+//	autoscaler: down in step 1
 type disturbance struct {
 	what string // one of atWrites, atReads or atSteps
 	// of is what it hits: the requests of one kind at a gate ("create pods"), a resource at some steps, or empty.
 	of string
 	// n counts the gates of one kind, and the steps, from 1.
 	n int
+	// program is which of several it hits; empty: the only one, or all.
+	program string
 }
 
 // What can go wrong at a request. The server does not see a request that it refuses.
@@ -45,6 +48,12 @@ const (
 	early = "next step at"
 	// this request is refused, and all of its kind that come in the next 20 s
 	outage = "500 for 20 s from"
+	// of an API: it does not see the request, and the connection breaks when the program has waited for 60 s
+	unanswered = "no answer to"
+	// of an API: it has done what was asked for, and the program sees the answer 20 s later
+	lateAnswer = "late answer to"
+	// the request comes 5 s later, in which the other programs go on
+	held = "held at"
 )
 
 // What can go wrong at a request for which the server calls a webhook: it meets all such calls of the next 20 s, but
@@ -89,6 +98,9 @@ const (
 	pauseAsked = time.Second      // the pause that a refusal with 429 asks for
 	outageFor  = 20 * time.Second // how long an outage takes
 	overlapFor = 5 * time.Second  // how long two incarnations are at work
+	heldFor    = 5 * time.Second  // how long a request waits for other programs
+	// how long there is no answer of an API, and how late it is
+	unansweredFor, answerLateBy = 60 * time.Second, 20 * time.Second
 )
 
 var (
@@ -102,9 +114,21 @@ var (
 	ofRun = []string{coldStart, unseenAll, slow}
 	// ofResources are at a step and hit a resource.
 	ofResources = []string{late, frozen, stray, worldSlow, worldFails}
+	// atOthers are at a write of one of several programs.
+	atOthers = []string{held}
+	// atAPIWrites and atAPIReads are at requests to an API of Scenario.Outside.
+	atAPIWrites = []string{crashBefore, crashAfter, loseAnswer, unanswered, lateAnswer, refuse429, refuse500,
+		timeout504, applied504, overlap, early, backTo, outage}
+	atAPIReads = []string{refuse500, unanswered, lateAnswer, overlap}
+	// ofAll are about a step, and ofObjects about a resource, whichever program has to do with it.
+	ofAll     = []string{reordered, namesake, namesakeNow}
+	ofObjects = []string{stray, worldSlow, worldFails}
 )
 
-func (d disturbance) String() string {
+func (d disturbance) String() string { return of(d.program, d.text()) }
+
+// text is the disturbance without the program that it hits.
+func (d disturbance) text() string {
 	switch {
 	case slices.Contains(ofRun, d.what):
 		return d.what
@@ -156,7 +180,7 @@ func parseSchedule(text string, steps int) (schedule, error) {
 	m := scheduleText.FindStringSubmatch(text)
 	if m == nil {
 		return schedule{}, fmt.Errorf("%q is no schedule: it has the form %q", text,
-			schedule{steps: 1, disturbances: []disturbance{{crashAfter, "create pods", 2}}})
+			schedule{steps: 1, disturbances: []disturbance{{what: crashAfter, of: "create pods", n: 2}}})
 	}
 	var s schedule
 	var err error
@@ -181,10 +205,24 @@ func parseSchedule(text string, steps int) (schedule, error) {
 }
 
 func parseDisturbance(text string) (disturbance, error) {
+	program, what, ok := strings.Cut(text, ": ")
+	if !ok {
+		program, what = "", text
+	}
+	d, err := parseUnnamed(what)
+	d.program = program
+	if err == nil && ok && !programName.MatchString(program) {
+		err = fmt.Errorf("%q is no name of a program", program)
+	}
+	return d, err
+}
+
+// parseUnnamed reads what [disturbance.text] has written.
+func parseUnnamed(text string) (disturbance, error) {
 	if slices.Contains(ofRun, text) {
 		return disturbance{what: text}, nil
 	}
-	kinds, m := slices.Concat(atWrites, atReads, atHooks), atGateText.FindStringSubmatch(text)
+	kinds, m := slices.Concat(atWrites, atReads, atHooks, atOthers, atAPIWrites), atGateText.FindStringSubmatch(text)
 	if m == nil {
 		kinds, m = slices.Concat(atSteps, ofResources), atStepText.FindStringSubmatch(text)
 	}
@@ -210,6 +248,29 @@ func parseDisturbance(text string) (disturbance, error) {
 	}
 	return disturbance{}, fmt.Errorf("%q is no disturbance", text)
 }
+
+// kindsAt returns what can go wrong at requests of a kind, which ask a webhook or do not.
+func (s *Scenario) kindsAt(kind string, hooked bool) []string {
+	kinds := atReads
+	switch {
+	case isOutside(kind) && writes(kind):
+		kinds = atAPIWrites
+	case isOutside(kind):
+		kinds = atAPIReads
+	case writes(kind):
+		kinds = atWrites
+	}
+	if writes(kind) && len(s.Programs) > 1 {
+		kinds = slices.Concat(kinds, atOthers)
+	}
+	if hooked {
+		kinds = slices.Concat(kinds, atHooks)
+	}
+	return kinds
+}
+
+// writes reports whether requests of a kind may change something.
+func writes(kind string) bool { return Request{Verb: verbOf(kind)}.Writes() }
 
 // outwaits reports whether the program may begin something after the steps that wait, which takes as long then.
 func (s schedule) outwaits() bool {

@@ -20,6 +20,7 @@
 //   - [Link] and [Fault]: the way of one client or process to the server, and what goes wrong on it
 //   - [Get] and [List]: what the server holds, for assertions, past every link
 //   - [Check] and [Scenario]: a program, run again and again with other things going wrong
+//   - [Program], [World] and [API]: several programs at once, the cluster around them, and HTTP APIs of others
 //   - [Resource] and [ReadCRDs]: custom resources that are not read from files, or have hooks in place of webhooks
 //   - [Options.Base]: a server that is a fork of another cluster
 //   - [Options.Webhooks] and [Link.Context]: where the server finds webhooks; [Server.InjectWebhooks]: their failures
@@ -161,9 +162,8 @@
 //	}
 //
 // The program may use any library, client-go and controller-runtime included. It makes its clients from cfg, and it
-// returns when ctx ends. It opens no port and no other connection: those do not follow virtual time. A manager of
-// controller-runtime needs the bind address "0" for metrics and probes. What package reconcile/webhook serves is
-// reached in memory, by the server, with the certificates that the program makes.
+// returns when ctx ends. What it asks of other APIs is answered by [Scenario.Outside]. What package reconcile/webhook
+// serves is reached in memory, by the server, with the certificates that the program makes.
 //
 // Every run has to end as the one in which nothing goes wrong. [Scenario.Settled] says more about that end, and
 // [Scenario.Always] says what no write may do.
@@ -180,6 +180,61 @@
 // A program that makes what the world would make, such as a controller of Deployments, names that in [World.Except].
 // [Scenario.Beside] is for what else it waits for, such as the controller of somebody else's custom resource.
 //
+// Several programs that write the same objects are run together with [Scenario.Programs]. Each disturbance hits each of
+// them, and its text begins with the name of that one; so do the lines of the timeline:
+//
+//	Programs: []reconciletest.Program{{Name: "deployer", Run: deploy}, {Name: "scaler", Run: scale}},
+//
+//	   30.002s  scaler 1: update sets default/a: 200
+//	   30.002s  deployer: crash after update sets #1
+//	   30.003s  deployer 1: update sets default/a: 200
+//
+// "held at" lets one program do all that it has to do while a request of another one is on its way. Two that overwrite
+// each other for ever do not come to rest: the finding names both, and the field.
+//
+// # The world outside
+//
+// A controller that keeps something in a cloud or a DNS server has to do so once, and to take it away, although answers
+// get lost, and although it may crash between a request and the write that remembers it. [Scenario.Outside] stands in
+// for such an API, with a handler and a State:
+//
+//	Outside: map[string]func() reconciletest.API{
+//		"cloud.example.com": func() reconciletest.API { return &cloud{buckets: map[string]string{}} },
+//	},
+//
+//	   30.003s  lose answer to POST cloud.example.com #1
+//	   30.003s  1: POST https://cloud.example.com/buckets: 200
+//	   31.004s  1: POST https://cloud.example.com/buckets: 200
+//
+//	two runs end differently: A, in which nothing goes wrong, and B, which is below
+//	cloud.example.com /photos .value: A has 1, B has 2
+//
+// The program does not know: http.DefaultTransport, its clones, and all clients that have no transport of their own
+// lead there, over HTTP and HTTPS, with no connection and no certificate. An SDK that makes its own transport takes
+// http.DefaultClient as an option; what it makes when the test binary starts is too early. Time is virtual for the
+// handler as well, which may sleep; Check calls it for one request after the other. The example "outside" of Check has
+// a controller that makes nothing twice and leaves nothing.
+//
+// # What stops a program
+//
+// In a bubble time passes when all goroutines wait for each other, for time, or for the server. A run in which one
+// waits for something else stands still. Check looks at that in real time, and fails after some seconds, with the line
+// of the program and with what to do:
+//
+//	a port that it opens       A manager of controller-runtime needs the bind address "0" for metrics and probes.
+//	a connection               Scenario.Outside, for HTTP; for others a fake.
+//	a goroutine from outside   A worker, a channel, a ticker or a limiter in a variable of a package belongs to no run,
+//	                           and its clock is the real one. Make it within Run.
+//	a lock                     Who waits for a time or for an answer with a lock held keeps time from passing for the
+//	                           others that want it. A channel with one element does the same, and may be held.
+//	another process, a pipe    Leave it out.
+//
+// Go ends the test with a panic about synctest if a goroutine from outside uses a channel or a timer of the run. Files
+// are those of the machine: they stay from one run to the next, and a program that keeps something in them is not
+// deterministic, which go test -v says. A program that ends by itself since a file is missing is a finding.
+//
+// # All schedules
+//
 // Check searches for a time. With [Scenario.Explore] it runs all that there is, within bounds, and says that it has:
 //
 //	Explore: reconciletest.Exhaustive{Crashes: 1, Stale: 1},
@@ -193,6 +248,9 @@
 //	crash before, crash after   the program dies at a write, and starts anew
 //	lose answer to, late 504    the server has done it, and the program cannot know
 //	429, 500, 504               the server has not done it
+//	no answer, late answer to   of an API: nothing for 60 s, and it has not seen the request; or it has, and says so
+//	                            20 s later
+//	held at                     with several programs: the request waits for 5 s, and the others go on
 //	500 for 20 s from           nor any request like it in the next 20 s
 //	webhook down, slow, wrong   the server cannot call the webhooks that it would have to for this and in the next 20 s;
 //	webhook certificate ended   only where a request of the program has the server call one
@@ -212,7 +270,8 @@
 //	unseen steps                all steps are done while its watches are broken
 //	slow                        requests take 1.2 s
 //
-// [Scenario.Off] switches one off by its words here, without the "to", "at", "in", "from" or "with" at their end: "lose
+// A request to an API is disturbed as a write is, or as a read: "500 to GET dns.example.com #2". [Scenario.Off]
+// switches a disturbance off by its words here, without the "to", "at", "in", "from" or "with" at their end: "lose
 // answer", "500 for 20 s", "cold start". A [Wait] among the steps lets time pass: minutes for what is due every minute,
 // days for what lives for days.
 //
@@ -277,9 +336,10 @@
 //	around requests    rbac.go: rights; collector.go: garbage collection, with protection.go: what is in use;
 //	                   discovery.go with openapi.go; aggregated.go: groups that handlers serve;
 //	                   fork.go with forkadmit.go: the cluster below
-//	Check              check.go with pairs.go and explore.go, scenario.go with step.go, off.go and world.go; run.go
-//	                   with steps.go, process.go, gate.go and surroundings.go;
-//	                   disturbance.go, judge.go with manners.go, rights.go, leaks.go, snapshot.go and variance.go;
+//	Check              check.go with pairs.go and explore.go, scenario.go with step.go, off.go, program.go and world.go;
+//	                   run.go with steps.go, process.go, gate.go, outside.go and surroundings.go; still.go;
+//	                   disturbance.go, judge.go with manners.go, authors.go, rights.go, leaks.go, snapshot.go and
+//	                   variance.go;
 //	                   finding.go with timeline.go, coverage.go, inorder.go
 //	built-in kinds     builtin.go, deployment.go, batch.go, autoscaling.go, claim.go, disruption.go, service.go,
 //	                   platform.go: quotas, limits, network policies, bindings,

@@ -17,16 +17,18 @@ type Exhaustive struct {
 	Crashes int
 	// Stale are unseen, unseen steps, cut, late, frozen, old cache after, back to.
 	Stale int
-	// Errors are lose answer, 429, 500, 504, late 504, touch before, 500 for 20 s, and those of webhooks.
+	// Errors are lose answer, 429, 500, 504, late 504, touch before, 500 for 20 s, no answer, late answer, and those of
+	// webhooks.
 	Errors int
-	// Others are all others, such as next step, namesake after, delete, slow, world slow.
+	// Others are all others, such as next step, held, namesake after, delete, slow, world slow.
 	Others int
 }
 
 var (
 	crashes = []string{crashBefore, crashAfter, overlap, down, downTwice}
 	stale   = []string{unseen, unseenAll, cut, late, frozen, timeTravel, backTo}
-	errings = slices.Concat([]string{loseAnswer, refuse429, refuse500, timeout504, applied504, touch, outage}, atHooks)
+	errings = slices.Concat([]string{loseAnswer, refuse429, refuse500, timeout504, applied504, touch, outage,
+		unanswered, lateAnswer}, atHooks)
 )
 
 // allows reports whether a schedule may have these disturbances.
@@ -154,7 +156,7 @@ const mostKnown = 1 << 20
 func (c explorer) extended(all, possible []disturbance, known map[string]bool) (longer [][]disturbance) {
 	for _, d := range possible {
 		if slices.ContainsFunc(all, func(o disturbance) bool {
-			return o == d || o.of == d.of && o.n == d.n && atGate(d)
+			return o == d || o.of == d.of && o.n == d.n && o.program == d.program && atGate(d)
 		}) {
 			continue
 		}

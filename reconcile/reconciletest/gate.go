@@ -1,17 +1,20 @@
 package reconciletest
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	"github.com/thermostat-go/thermostat/internal/network"
 )
 
@@ -21,22 +24,34 @@ type gate struct {
 	request Request
 	content uint64 // a hash of the body
 	process *process
-	at      time.Time // when it came
+	at      time.Time // when it came, or until when it is held back
 	n       int       // counts the requests of one kind, from 1; set when it is let through
 
 	proceed chan struct{} // closed to let it through
 	fault   Fault         // what happens to it, set before proceed is closed; nil: nothing
 	answer  chan struct{} // closed when the client may see the answer
+	later   time.Duration // how long it takes from then on until the client sees it; set before proceed is closed
+	host    string        // of an API that the request goes to; empty: to the server
+	api     API           // the API
 
 	// Set before served is closed.
 	served  chan struct{}
 	changes []event // what it has changed
 	hooked  bool    // the server has called a webhook for it
+	altered bool    // the state of the API is another one
 	code    int     // of the answer; 0: the server has not seen it
+}
+
+func newGate(r Request, content uint64, p *process) *gate {
+	return &gate{request: r, content: content, process: p, at: time.Now(), proceed: make(chan struct{}),
+		answer: make(chan struct{}), served: make(chan struct{})}
 }
 
 // kind is what gates are counted by: the verb and the resource, without names, since those differ between runs.
 func (g *gate) kind() string {
+	if g.host != "" {
+		return g.request.Verb + " " + g.host
+	}
 	kind := g.request.Verb + " " + g.request.Resource.Resource
 	if g.request.Subresource != "" {
 		kind += "/" + g.request.Subresource
@@ -44,9 +59,17 @@ func (g *gate) kind() string {
 	return kind
 }
 
+func (g *gate) origin() origin { return origin{g.process.Name, g.kind()} }
+
+// String is the request, and of several programs the one that makes it.
+func (g *gate) String() string { return of(g.process.Name, g.request.String()) }
+
 // counts reports whether the request is a write that shows that a program is at work. A Lease that is renewed and an
 // Event that is recorded show nothing.
 func (g *gate) counts() bool { return g.request.Writes() && !g.lives() }
+
+// wrote reports whether such a write has changed something.
+func (g *gate) wrote() bool { return g.counts() && (len(g.changes) > 0 || g.altered) }
 
 // lives reports whether the request only shows that a program lives: it is about a Lease or an Event.
 func (g *gate) lives() bool {
@@ -70,19 +93,22 @@ func alike(kind string) bool {
 type gates struct {
 	server  *Server
 	arrived chan struct{} // has an element if something may have come; capacity 1
-	latency time.Duration // that each request takes
 	// choose picks one of several that wait; nil: the one that came first.
 	choose func(n int) int
 	// changed returns a channel that is closed when the server changes something, which ends next; nil: nothing does.
 	changed func() <-chan struct{}
+	apis    map[string]API // the world outside, by host
+	group   *lifecycle.Group
+	driver  string        // its goroutine
+	turns   *atomic.Int64 // how often next has begun; nil: it is not counted
 
 	mu      sync.Mutex
-	pending []*gate // guarded by mu
+	pending []*gate    // guarded by mu
+	live    []*process // guarded by mu: those that have started and were not killed
+	astray  []string   // guarded by mu: requests of programs that lead nowhere
 }
 
-func newGates(s *Server, latency time.Duration) *gates {
-	return &gates{server: s, arrived: make(chan struct{}, 1), latency: latency}
-}
+func newGates(s *Server) *gates { return &gates{server: s, arrived: make(chan struct{}, 1)} }
 
 // hold returns what the link of a process asks for each request: it makes the request wait for its turn. Requests for
 // documents, such as discovery, do not wait.
@@ -96,34 +122,51 @@ func (gs *gates) hold(p *process) func(Request) Fault {
 				return serve() // the driver waits for the answer of the webhook
 			}
 			content, _ := ctx.Value(contentKey{}).(uint64)
-			g := &gate{request: r, content: content, process: p, at: time.Now(), proceed: make(chan struct{}),
-				answer: make(chan struct{}), served: make(chan struct{})}
-			gs.mu.Lock()
-			gs.pending = append(gs.pending, g)
-			gs.mu.Unlock()
-			select {
-			case gs.arrived <- struct{}{}:
-			default:
-			}
-			select {
-			case <-g.proceed:
-			case <-ctx.Done():
-				if gs.drop(g) {
-					return nil, ctx.Err()
-				}
-				<-g.proceed // the driver was faster
-			}
-			resp, err := gs.serve(ctx, g, serve)
-			close(g.served)
-			<-g.answer
-			return resp, err
+			return gs.enter(ctx, newGate(r, content, p), serve)
 		}
 	}
+}
+
+// enter waits for the turn of a request, serves it, and returns when the client may see the answer.
+func (gs *gates) enter(ctx context.Context, g *gate, serve func() (*http.Response, error)) (*http.Response, error) {
+	gs.mu.Lock()
+	gs.pending = append(gs.pending, g)
+	gs.mu.Unlock()
+	select {
+	case gs.arrived <- struct{}{}:
+	default:
+	}
+	select {
+	case <-g.proceed:
+	case <-ctx.Done():
+		if gs.drop(g) {
+			return nil, ctx.Err()
+		}
+		<-g.proceed // the driver was faster
+	}
+	resp, err := gs.serve(ctx, g, serve)
+	close(g.served)
+	<-g.answer
+	if g.later > 0 && !g.process.waits(ctx, g.later) {
+		if err == nil {
+			resp.Body.Close()
+		}
+		return nil, cmp.Or(ctx.Err(), errReset)
+	}
+	return resp, err
 }
 
 // serve lets the server answer, with the gate's fault, and notes what that has changed.
 func (gs *gates) serve(ctx context.Context, g *gate, serve func() (*http.Response, error)) (*http.Response, error) {
 	noting := func() (*http.Response, error) {
+		if g.api != nil {
+			before := heldBy(g.api)
+			resp, err := serve()
+			if err == nil {
+				g.code, g.altered = resp.StatusCode, !bytes.Equal(before, heldBy(g.api))
+			}
+			return resp, err
+		}
 		before, calls := gs.server.Version(), webhookCalls(gs.server)
 		resp, err := serve()
 		g.hooked = webhookCalls(gs.server) > calls
@@ -168,13 +211,16 @@ func (gs *gates) next(until time.Time) *gate {
 	if gs.changed != nil {
 		changed = gs.changed()
 	}
+	if gs.turns != nil {
+		gs.turns.Add(1)
+	}
 	for {
 		synctest.Wait()
 		if isClosed(changed) {
 			return nil
 		}
 		if g := gs.pick(); g != nil {
-			time.Sleep(gs.latency)
+			time.Sleep(g.process.latency)
 			synctest.Wait()
 			if gs.drop(g) {
 				return g
@@ -184,7 +230,7 @@ func (gs *gates) next(until time.Time) *gate {
 		if !time.Now().Before(until) {
 			return nil
 		}
-		timer := time.NewTimer(time.Until(until))
+		timer := time.NewTimer(time.Until(gs.heldUntil(until)))
 		select {
 		case <-gs.arrived:
 		case <-timer.C:
@@ -221,12 +267,37 @@ func (gs *gates) pick() *gate {
 	}
 	slices.SortStableFunc(gs.pending, func(a, b *gate) int {
 		return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.request.String(), b.request.String()),
-			cmp.Compare(a.process.incarnation, b.process.incarnation))
+			cmp.Compare(a.process.Name, b.process.Name), cmp.Compare(a.process.incarnation, b.process.incarnation))
 	})
-	if gs.choose == nil {
+	ready, now := len(gs.pending), time.Now()
+	for ready > 0 && gs.pending[ready-1].at.After(now) {
+		ready--
+	}
+	switch {
+	case ready == 0:
+		return nil
+	case gs.choose == nil:
 		return gs.pending[0]
 	}
-	return gs.pending[gs.choose(len(gs.pending))]
+	return gs.pending[gs.choose(ready)]
+}
+
+// holdBack lets a request wait for its turn again, as one that comes later.
+func (gs *gates) holdBack(g *gate, by time.Duration) {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	g.at = time.Now().Add(by)
+	gs.pending = append(gs.pending, g)
+}
+
+// heldUntil returns when the first request comes that is held back, or a time if there is none.
+func (gs *gates) heldUntil(until time.Time) time.Time {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	for _, g := range gs.pending {
+		until = earlier(until, g.at)
+	}
+	return until
 }
 
 // let lets a request through, and returns when the server has answered it. The client does not see the answer before

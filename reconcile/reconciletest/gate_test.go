@@ -18,7 +18,7 @@ func TestGatesLetTheFirstThrough(t *testing.T) {
 			request: Request{Verb: verb, Resource: corev1.SchemeGroupVersion.WithResource("pods")}}
 	}
 	want := []*gate{at(0, "update", 3), at(1, "create", 1), at(1, "create", 2), at(1, "delete", 1)}
-	gs := newGates(nil, 0)
+	gs := newGates(nil)
 	gs.pending = []*gate{want[3], want[2], want[0], want[1]}
 	gs.choose = func(n int) int { return n - 1 }
 	require.Same(t, want[3], gs.pick(), "a schedule with a seed chooses")

@@ -15,7 +15,6 @@ type verdict struct{ *run }
 
 // pass ends all disturbances, waits for the program to come to rest, and asks what must hold then.
 func (r verdict) pass() {
-	r.gates.latency = usualLatency
 	r.calm()
 	r.deleteLeft()
 	begin, limit := time.Now(), time.Now().Add(settleTime)
@@ -57,11 +56,11 @@ func (r verdict) pass() {
 				r.idle[e.kind] = true
 			}
 		}
-		r.last = r.scenario.snapshot(r.server)
+		r.last = snapshotOf(r.run)
 		return
 	}
 	r.valid()
-	r.last = r.scenario.snapshot(r.server)
+	r.last = snapshotOf(r.run)
 	r.rights()
 	r.webhooks()
 	r.foreign()
@@ -137,7 +136,7 @@ func (r verdict) webhooks() {
 
 // unlike reports whether the server does not hold what it holds when nothing goes wrong.
 func (r verdict) unlike() bool {
-	return r.ideal != nil && len(r.varies.matter(r.scenario.snapshot(r.server).differences(r.ideal.last))) > 0
+	return r.ideal != nil && len(r.varies.matter(snapshotOf(r.run).differences(r.ideal.last))) > 0
 }
 
 // compare is about the end: it has to be that of the run in which nothing goes wrong.
@@ -179,6 +178,9 @@ func breachOf(rule, head string, all []difference) *breach {
 
 // foreign is about what belongs to others.
 func (r verdict) foreign() {
+	if wiped, ok := r.authors.wiped(r.ideal); ok {
+		r.breaks(&breach{rule: ruleForeign, where: []string{wiped.kind}, detail: []string{wiped.text}})
+	}
 	for id := range r.touched {
 		res, err := findResource(r.server, id.resource)
 		if err != nil {
@@ -200,7 +202,7 @@ func (r verdict) rest(settled bool) {
 		return
 	}
 	before, failed := len(r.trace), maps.Clone(r.failed)
-	r.crash(true)
+	r.crash(disturbance{}, true)
 	r.settle()
 	r.failed = failed // what only a restart repeats is lost
 	if r.failure != nil {
@@ -229,18 +231,27 @@ func (r verdict) rest(settled bool) {
 func (r *run) calm() {
 	r.calmed, r.places = true, maps.Clone(r.seen)
 	r.around.calm()
-	r.eachProcess(func(p *process) { p.link.LagBehind(0) })
-	for resource := range r.delays {
-		r.delay(resource, 0)
+	for _, p := range r.processes {
+		p.latency = usualLatency
+		p.link.LagBehind(0)
+	}
+	for s := range r.delays {
+		r.delay(disturbance{of: s.resource, program: s.program}, 0)
 	}
 }
 
-// delay holds the events of a resource back, from each incarnation that there is and that will be. Zero ends it.
-func (r *run) delay(resource string, d time.Duration) {
-	if r.delays[resource] = d; d == 0 {
-		delete(r.delays, resource)
+// delay holds the events of a resource back from the programs that a disturbance hits: from each incarnation that there
+// is and that will be. Zero ends it.
+func (r *run) delay(of disturbance, d time.Duration) {
+	for _, program := range r.scenario.hit(of) {
+		s := outlook{program.Name, of.of}
+		if r.delays[s] = d; d == 0 {
+			delete(r.delays, s)
+		}
 	}
-	r.eachProcess(func(p *process) { r.hold(p, resource, d) })
+	for _, p := range of.among(r.processes) {
+		r.hold(p, of.of, d)
+	}
 }
 
 func (r *run) hold(p *process, resource string, d time.Duration) {

@@ -31,7 +31,7 @@ type manners struct {
 	failed    map[string]lostWrite      // writes that failed and were not repeated, by their text
 	refusals  map[caller]map[uint64]int // writes that were refused with 422, by their content, since the last step
 	invalids  map[string]int            // the same, of the whole run, by their text
-	asked     []string                  // the kinds of all requests, in order
+	asked     []origin                  // of all requests, in order
 	atRest    int                       // requests since the last write, when the program came to rest
 }
 
@@ -70,16 +70,20 @@ func newManners() manners {
 // heed notes a request of the program that was answered, and what the schedule did to it. It returns what is wrong with
 // it, or nil.
 func (m *manners) heed(g *gate, hit disturbance, since time.Duration) *breach {
-	who, text := caller{g.process, g.request}, g.request.String()
-	m.asked = append(m.asked, g.kind())
-	if g.code == http.StatusForbidden {
+	who, text := caller{g.process, g.request}, g.String()
+	m.asked = append(m.asked, g.origin())
+	if g.code == http.StatusForbidden && g.api == nil {
 		m.refused[use{g.request.Namespace, g.request.Resource.Group, g.request.asks().Resources[0],
 			g.request.Verb}] = true
 	}
 	delete(m.failed, text)
 	about := fmt.Sprintf("%s %s/%s", g.request.Resource.GroupResource(), g.request.Namespace, g.request.Name)
+	if g.api != nil {
+		about = aboutAPI(g.host)
+	}
 	switch {
-	case slices.Contains([]string{refuse429, refuse500, timeout504, outage}, hit.what) && g.request.Writes():
+	case g.request.Writes() && slices.Contains([]string{refuse429, refuse500, timeout504, outage, unanswered},
+		hit.what):
 		m.failed[text] = lostWrite{how: fmt.Sprintf("%s at %.3fs", hit, since.Seconds()), object: about}
 	case g.code == http.StatusConflict && (g.request.Verb == "update" || g.request.Verb == "patch"):
 		m.failed[text] = lostWrite{fmt.Sprintf("%s was a conflict at %.3fs", text, since.Seconds()), about, true}
@@ -108,7 +112,7 @@ func (m *manners) waits(who repeat, g *gate, hit disturbance) *breach {
 		return nil
 	}
 	text := fmt.Sprintf("%s came again %d times, each less than %s after the server had refused it with 429 and "+
-		"Retry-After: %.0f (in a program on this library an informer.Gate makes all requests wait)", g.request,
+		"Retry-After: %.0f (in a program on this library an informer.Gate makes all requests wait)", g,
 		p.broken, pauseAsked, pauseAsked.Seconds())
 	return &breach{rule: ruleWaits, where: []string{g.kind()}, detail: []string{text}}
 }
@@ -132,12 +136,12 @@ func (m *manners) gives(who caller, g *gate) *breach {
 		return nil
 	}
 	return &breach{rule: ruleInsists, where: []string{g.kind()}, detail: []string{fmt.Sprintf(
-		"%s: %d conflicts in a row", g.request, m.conflicts[who])}}
+		"%s: %d conflicts in a row", g, m.conflicts[who])}}
 }
 
 // idles is about requests when there is nothing to do. Leases and Events do not count.
 func (r verdict) idles() {
-	if most := mostAtRest * int(quiet/time.Second); r.atRest > most {
+	if most := mostAtRest * int(quiet/time.Second) * len(r.scenario.programs()); r.atRest > most {
 		r.fail(ruleQuiet, fmt.Sprintf("%d requests in the %s in which nothing was left to do, and %d are "+
 			"allowed; the last ones: %v", r.atRest, quiet, most, r.asked[max(0, len(r.asked)-5):]))
 	}
@@ -156,7 +160,7 @@ func (m *manners) refuses(who repeat, g *gate) {
 		m.refusals[who.caller] = make(map[uint64]int)
 	}
 	m.refusals[who.caller][who.content]++
-	m.invalids[g.request.String()]++
+	m.invalids[g.String()]++
 }
 
 // valid is about writes that the server has refused as invalid mostRefused times since the last step, and refuses again
@@ -182,7 +186,7 @@ func (r verdict) valid() {
 		if now := r.refusals[who.caller][who.content]; now > n {
 			wrong.where = append(wrong.where, (&gate{request: who.request}).kind())
 			wrong.detail = append(wrong.detail, fmt.Sprintf("%s: refused with 422 %d times since the last step, each "+
-				"time with the same content", who.request, now))
+				"time with the same content", of(who.process.Name, who.request.String()), now))
 		}
 	}
 	if len(wrong.where) > 0 {
@@ -215,6 +219,9 @@ func (r verdict) blame() {
 			r.failure.detail = append(r.failure.detail, shown...)
 		}
 		return
+	}
+	if wiped, ok := r.authors.wiped(r.ideal); ok && r.failure.rule != ruleForeign {
+		r.failure.detail = append(r.failure.detail, wiped.text)
 	}
 	objects := r.failure.objects
 	if r.failure.rule == ruleConverges && r.ideal != nil {

@@ -26,6 +26,7 @@ const (
 	ruleNoLeaks    = "leaves no goroutine behind"
 	ruleRights     = "has the rights that it needs"
 	ruleServed     = "has its webhooks served"
+	ruleAPIs       = "has its APIs served"
 
 	// These two end a run, so they are always on.
 	ruleEnds  = "ends with its ctx"
@@ -34,7 +35,7 @@ const (
 
 var switchable = []string{ruleRests, ruleConverges, ruleSameEnd, ruleReversible, ruleRepeats, ruleIdempotent, ruleStays,
 	ruleAlways, ruleForeign, ruleLetsGo, ruleValid, ruleWaits, ruleInsists, ruleQuiet, ruleRuns, ruleNoLeaks,
-	ruleRights, ruleServed}
+	ruleRights, ruleServed, ruleAPIs}
 
 // nameOfKind returns the name of a kind of disturbances: its words, without those that lead over to what it is at.
 func nameOfKind(what string) string {
@@ -62,7 +63,7 @@ func (s *Scenario) spares(d disturbance) bool {
 func (s *Scenario) validateOff() error {
 	for i, off := range s.Off {
 		known := slices.Contains(switchable, off)
-		for _, what := range slices.Concat(atWrites, atReads, atHooks, atSteps, ofResources) {
+		for _, what := range slices.Concat(atWrites, atReads, atHooks, atOthers, atAPIWrites, atSteps, ofResources) {
 			name := nameOfKind(what)
 			known = known || off == name || strings.HasPrefix(off, name+" ")
 		}

@@ -10,23 +10,28 @@ import (
 // pairs runs the schedules of two disturbances of which the second makes use of the first: the program does not see a
 // step, or not when it is done, and later starts anew with an old cache. They end at the limit.
 func (c *check) pairs() {
+	var all []schedule
 	for n := range c.scenario.Steps {
 		for later := n; later < len(c.scenario.Steps); later++ {
 			for _, missed := range []string{down, downTwice, unseen} {
 				for _, old := range []string{timeTravel, backTo} {
-					if c.enough() {
-						return
-					}
-					if c.over() {
-						c.leftOut = cmp.Or(c.leftOut, "schedules with several disturbances")
-						return
-					}
-					s := c.schedule(disturbance{what: missed, n: n + 1}, disturbance{what: old, n: later + 1})
-					if !slices.ContainsFunc(s.disturbances, c.scenario.spares) {
-						c.try(s)
+					for _, program := range c.scenario.names() {
+						all = append(all, c.schedule(disturbance{missed, "", n + 1, program},
+							disturbance{old, "", later + 1, program}))
 					}
 				}
 			}
+		}
+	}
+	for _, s := range all {
+		switch {
+		case c.enough():
+			return
+		case c.over():
+			c.leftOut = cmp.Or(c.leftOut, "schedules with several disturbances")
+			return
+		case !slices.ContainsFunc(s.disturbances, c.scenario.spares):
+			c.try(s)
 		}
 	}
 }
@@ -43,8 +48,8 @@ type consequence struct {
 // caused returns the requests that a run has and the reference run has not: both begin alike, both end alike, and these
 // are between. They are the retries of a write that failed, the lists after a restart and the repairs of what is
 // missing.
-func caused(asked, ideal []string) []disturbance {
-	asked, ideal = slices.DeleteFunc(slices.Clone(asked), alike), slices.DeleteFunc(slices.Clone(ideal), alike)
+func caused(asked, ideal []origin) []disturbance {
+	asked, ideal = slices.DeleteFunc(slices.Clone(asked), isAlike), slices.DeleteFunc(slices.Clone(ideal), isAlike)
 	most := min(len(asked), len(ideal))
 	from, end := 0, 0
 	for from < most && asked[from] == ideal[from] {
@@ -54,15 +59,17 @@ func caused(asked, ideal []string) []disturbance {
 		end++
 	}
 	var all []disturbance
-	counts := map[string]int{}
-	for i, kind := range asked[:min(len(asked)-end, from+mostCaused)] {
-		counts[kind]++
+	counts := map[origin]int{}
+	for i, o := range asked[:min(len(asked)-end, from+mostCaused)] {
+		counts[o]++
 		if i >= from {
-			all = append(all, disturbance{of: kind, n: counts[kind]})
+			all = append(all, disturbance{of: o.kind, n: counts[o], program: o.program})
 		}
 	}
 	return all
 }
+
+func isAlike(o origin) bool { return alike(o.kind) }
 
 // note keeps what a single disturbance has caused.
 func (c *check) note(d disturbance, o *ending) {
@@ -76,41 +83,37 @@ func (c *check) note(d disturbance, o *ending) {
 func (c *check) causal(until time.Time) {
 	var atWrite, atRead []consequence
 	for _, q := range c.consequences {
-		if (Request{Verb: verbOf(q.request.of)}).Writes() {
+		if writes(q.request.of) {
 			atWrite = append(atWrite, q)
 		} else {
 			atRead = append(atRead, q)
 		}
 	}
-	c.disturbAgain(atWrite, atWrites, until)
-	c.disturbAgain(atRead, atReads, until)
+	c.disturbAgain(atWrite, until)
+	c.disturbAgain(atRead, until)
 }
 
 // causalPairs returns how many schedules causal has, if there is time for all.
 func (c *check) causalPairs() (n int) {
 	for _, q := range c.consequences {
-		if (Request{Verb: verbOf(q.request.of)}).Writes() {
-			n += len(atWrites)
-		} else {
-			n += len(atReads)
-		}
+		n += len(c.scenario.kindsAt(q.request.of, false))
 	}
 	return n
 }
 
 // disturbAgain runs the schedules of consequences, with each kind of disturbance at their requests. Schedules that
 // differ only in the numbers of requests are alike: one of each sort goes first, then a second one of each.
-func (c *check) disturbAgain(all []consequence, kinds []string, until time.Time) {
-	type sort struct{ cause, causeOf, what, of string }
+func (c *check) disturbAgain(all []consequence, until time.Time) {
+	type sort struct{ cause, causeOf, causeBy, what, of, by string }
 	sorts := map[sort][]schedule{}
 	var order []sort
 	for _, q := range all {
-		for _, what := range kinds {
-			second := disturbance{what, q.request.of, q.request.n}
+		for _, what := range c.scenario.kindsAt(q.request.of, false) {
+			second := disturbance{what, q.request.of, q.request.n, q.request.program}
 			if c.scenario.spares(second) {
 				continue
 			}
-			k := sort{q.cause.what, q.cause.of, what, second.of}
+			k := sort{q.cause.what, q.cause.of, q.cause.program, what, second.of, second.program}
 			if sorts[k] == nil {
 				order = append(order, k)
 			}

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
-	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
@@ -16,8 +16,12 @@ import (
 
 // process is one incarnation of the program, or one of the programs beside it.
 type process struct {
-	incarnation int // from 1; 0: a program beside
+	Program
+	incarnation int           // from 1; 0: a program beside
+	latency     time.Duration // that each request takes; the driver's
+	gates       *gates
 	link        *Link
+	ctx         context.Context // what Run gets, but for the link's own
 	cancel      context.CancelFunc
 	ended       chan struct{}
 	err         error     // valid once ended is closed
@@ -28,12 +32,15 @@ var errIgnoresContext = errors.New("the program has not ended one minute after i
 	"broke: it waits for something that does not come, without looking at ctx")
 
 // launch starts a program on a goroutine of the group.
-func launch(group *lifecycle.Group, gates *gates, user string, incarnation int,
-	run func(context.Context, *rest.Config) error) *process {
+func launch(group *lifecycle.Group, gates *gates, program Program, incarnation int) *process {
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logr.Discard()))
-	p := &process{incarnation: incarnation, link: gates.server.LinkAs(user), cancel: cancel,
-		ended: make(chan struct{})}
+	p := &process{Program: program, incarnation: incarnation, latency: usualLatency, gates: gates,
+		link: gates.server.LinkAs(program.User), cancel: cancel, ended: make(chan struct{})}
+	p.ctx = context.WithValue(ctx, processKey{}, p)
 	p.link.Inject(gates.hold(p))
+	gates.mu.Lock()
+	gates.live = append(gates.live, p)
+	gates.mu.Unlock()
 	group.Go("program", func() {
 		defer close(p.ended)
 		defer func() {
@@ -41,9 +48,25 @@ func launch(group *lifecycle.Group, gates *gates, user string, incarnation int,
 				p.err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
 			}
 		}()
-		p.err = run(p.link.Context(ctx), p.link.Config())
+		p.err = p.Run(p.link.Context(p.ctx), p.link.Config())
 	})
 	return p
+}
+
+// String is what begins a line of the timeline: "1", or with several programs "autoscaler 1".
+func (p *process) String() string {
+	if p.Name == "" {
+		return fmt.Sprint(p.incarnation)
+	}
+	return fmt.Sprintf("%s %d", p.Name, p.incarnation)
+}
+
+// title names an incarnation within a sentence.
+func (p *process) title() string {
+	if p.Name == "" {
+		return fmt.Sprintf("incarnation %d", p.incarnation)
+	}
+	return p.String()
 }
 
 // running reports whether the program has not ended by itself.
@@ -56,11 +79,27 @@ func (p *process) running() bool {
 	}
 }
 
+// waits sleeps, and reports whether that was not cut short by the end of a ctx or of the process.
+func (p *process) waits(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+	case <-p.ctx.Done():
+	}
+	return false
+}
+
 // kill is the death of a process: first its connections break, then its ctx ends, so that what it does at its end
 // reaches nobody. Then its goroutines have a minute to end, since a bubble cannot throw them away.
 func (gs *gates) kill(p *process) error {
 	p.link.Close()
 	p.cancel()
+	gs.mu.Lock()
+	gs.live = slices.DeleteFunc(gs.live, func(other *process) bool { return other == p })
+	gs.mu.Unlock()
 	deadline := time.NewTimer(time.Minute)
 	defer deadline.Stop()
 	for {

@@ -31,6 +31,8 @@ func (r Request) Writes() bool {
 	switch r.Verb {
 	case "create", "update", "patch", "delete", "deletecollection":
 		return !r.DryRun
+	case http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete: // to an API of Scenario.Outside
+		return true
 	}
 	return false
 }

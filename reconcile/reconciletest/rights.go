@@ -113,10 +113,19 @@ func (u usage) manifest(everywhere func(use) bool) string {
 // rightsReport names the rights that no run has made use of, and those that only a real server asks for, and has the
 // smallest roles with the others.
 func (c *check) rightsReport() string {
+	text := ""
+	for _, program := range c.scenario.programs() {
+		text += rightsOf(program, c.scenario.Server.Roles, c.covered.used[program.Name])
+	}
+	return text
+}
+
+// rightsOf is the rightsReport about one program, with the roles that there are and the rights that it has made use of.
+func rightsOf(program Program, roles []string, used usage) string {
 	everywhere := func(use) bool { return true }
 	text := ""
-	if user := c.scenario.User; user != "" {
-		access, err := readAccess(c.scenario.Server.Roles)
+	if user := program.User; user != "" {
+		access, err := readAccess(roles)
 		if err != nil {
 			return "" // the server has said so
 		}
@@ -126,17 +135,19 @@ func (c *check) rightsReport() string {
 			switch {
 			case !granted.judged():
 				unjudged = append(unjudged, granted.String())
-			case !c.covered.used.covers(granted):
+			case !used.covers(granted):
 				unused = append(unused, granted.String())
 			}
 		}
 		if len(unused) > 0 {
-			text = "\n  granted, and used in no run: " + strings.Join(unused, ", ")
+			text = "\n  " + of(program.Name, "granted, and used in no run: ") + strings.Join(unused, ", ")
 		}
 		if len(unjudged) > 0 {
-			text += "\n  granted, and not judged, as only a real server asks for it: " + strings.Join(unjudged, ", ")
+			text += "\n  " + of(program.Name, "granted, and not judged, as only a real server asks for it: ") +
+				strings.Join(unjudged, ", ")
 		}
 	}
-	return text + "\n  the smallest roles for what the program did (names of objects are left out):\n    " +
-		strings.ReplaceAll(strings.TrimSpace(c.covered.used.manifest(everywhere)), "\n", "\n    ")
+	return text + "\n  " + of(program.Name, "the smallest roles for what the program did (names of objects are left "+
+		"out):\n    ") +
+		strings.ReplaceAll(strings.TrimSpace(used.manifest(everywhere)), "\n", "\n    ")
 }

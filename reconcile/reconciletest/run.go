@@ -49,35 +49,38 @@ type run struct {
 	group    lifecycle.Group
 	ctx      context.Context
 
-	processes    []*process // that run or have not been noticed to have ended
-	incarnations int
-	crashes      int
+	processes    []*process     // that run or have not been noticed to have ended
+	incarnations map[string]int // by program
+	crashes      map[string]int // of these: how many have ended by themselves
 	beside       []*process
-	seen         map[string]int // requests of the program by kind
-	places       map[string]int // of these, the ones that can be disturbed
-	lastFrom     map[string]int // of seen: what there was before the last step
-	// delays are how late events of resources are, for whoever watches; negative: they do not come.
-	delays     map[string]time.Duration
+	seen         map[origin]int // requests of the programs
+	places       map[origin]int // of these, the ones that can be disturbed
+	lastFrom     map[origin]int // of seen: what there was before the last step
+	// delays are how late events of resources are, for a program that watches; negative: they do not come.
+	delays     map[outlook]time.Duration
 	made       []identity // objects that the program has made, in order
 	touched    map[identity]bool
 	deleted    map[identity]time.Time // by the user
 	finalizers map[string]bool        // that the program puts on objects or takes off
 	varies     *variance
 	around     *surroundings
+	authors    *authors
 	ideal      *ending               // what the end has to be like; nil: nothing
 	versions   map[disturbance]int64 // of the server, where the schedule goes back to
-	outages    map[string]refusing   // of kinds of requests
-	hookOutage refusing              // of webhooks; zero: they work
-	hooked     map[disturbance]bool  // the requests of the program that have asked webhooks
-	watched    map[string]bool
+	outages    map[origin]refusing
+	hookOutage refusing             // of webhooks; zero: they work
+	hooked     map[disturbance]bool // the requests of the program that have asked webhooks
+	watched    map[outlook]bool
 	happened   map[disturbance]bool
-	used       usage // rights that the program has made use of
-	goroutines int   // of the process, before the run started any
-	calmed     bool  // nothing goes wrong any more
-	void       bool  // it judges nothing: the schedule has led to what no program can undo, or the world is not done
-	hurried    bool  // the next step is due, whatever the program does
-	hurriedAt  time.Time
-	failure    *breach
+	used       map[string]usage // rights that the programs have made use of
+	goroutines int              // of the process, before the run started any
+	cold       bool             // not all steps are done
+	calmed     bool             // nothing goes wrong any more
+	// void: it judges nothing; the schedule has led to what no program can undo, or the world is not done.
+	void      bool
+	hurried   bool // the next step is due, whatever the program does
+	hurriedAt time.Time
+	failure   *breach
 
 	journal
 	manners
@@ -124,23 +127,23 @@ func (r *run) breaks(b *breach) {
 
 // newRun prepares a run. It is called in the bubble.
 func newRun(ctx context.Context, sc *Scenario, sched schedule, s *Server) *run {
-	r := &run{scenario: sc, schedule: sched, server: s, gates: newGates(s, usualLatency), ctx: ctx,
-		journal: journal{begin: time.Now()},
-		seen:    make(map[string]int), delays: make(map[string]time.Duration), touched: make(map[identity]bool),
-		watched: make(map[string]bool),
+	r := &run{scenario: sc, schedule: sched, server: s, gates: newGates(s), ctx: ctx,
+		journal:      journal{begin: time.Now()},
+		incarnations: make(map[string]int), crashes: make(map[string]int),
+		seen: make(map[origin]int), delays: make(map[outlook]time.Duration), touched: make(map[identity]bool),
+		watched: make(map[outlook]bool),
 		deleted: make(map[identity]time.Time), finalizers: make(map[string]bool), varies: newVariance(),
-		versions: make(map[disturbance]int64), outages: make(map[string]refusing), hooked: make(map[disturbance]bool),
-		happened: make(map[disturbance]bool), used: make(usage), manners: newManners(),
+		versions: make(map[disturbance]int64), outages: make(map[origin]refusing), hooked: make(map[disturbance]bool),
+		happened: make(map[disturbance]bool), used: make(map[string]usage), manners: newManners(), cold: true,
 		goroutines: stdruntime.NumGoroutine()}
+	r.gates.apis, r.gates.group = sc.makeAPIs(), &r.group
+	r.authors = newAuthors(sc)
 	s.exemptUsers, s.hosts.used = true, true // nothing else has the server yet
 	for _, d := range sched.disturbances {
 		r.happened[d] = slices.Contains(ofRun, d.what)
 	}
 	if sc.World != nil {
 		r.around, r.gates.changed = newSurroundings(r), s.store.changes
-	}
-	if sched.has(slow) {
-		r.gates.latency = slowLatency
 	}
 	if len(sched.disturbances) > 1 && !sched.ordered || sched.seed != sc.Seed {
 		r.gates.choose = rand.New(rand.NewPCG(sched.seed, 1)).IntN
@@ -150,23 +153,31 @@ func newRun(ctx context.Context, sc *Scenario, sched schedule, s *Server) *run {
 
 func (s schedule) hasAt(d disturbance) bool { return slices.Contains(s.disturbances, d) }
 
-func (s schedule) has(what string) bool {
-	return slices.ContainsFunc(s.disturbances, func(d disturbance) bool { return d.what == what })
+func (s schedule) has(what string) bool { return len(s.all(what)) > 0 }
+
+// all returns the disturbances of a kind.
+func (s schedule) all(what string) (all []disturbance) {
+	for _, d := range s.disturbances {
+		if d.what == what {
+			all = append(all, d)
+		}
+	}
+	return all
 }
 
 // play runs the steps and judges the end. It leaves no goroutine behind, if the programs end when they are killed.
 func (r *run) play() {
 	defer r.end()
 	for _, program := range r.scenario.Beside {
-		r.beside = append(r.beside, launch(&r.group, r.gates, "", 0, program))
+		r.beside = append(r.beside, launch(&r.group, r.gates, Program{Run: program}, 0))
 	}
-	if !r.schedule.has(coldStart) {
-		r.start()
+	if r.startDown(); len(r.processes) > 0 {
 		r.settle()
 	}
-	if r.schedule.has(unseenAll) {
-		r.disturb(disturbance{what: unseenAll})
-		r.hide()
+	blind := r.schedule.all(unseenAll)
+	for _, d := range blind {
+		r.disturb(d)
+		r.hide(d)
 	}
 	for i := range r.schedule.steps {
 		(&stepRun{r, i + 1}).play()
@@ -174,12 +185,11 @@ func (r *run) play() {
 			return
 		}
 	}
-	if len(r.processes) == 0 { // it catches up, in which something can go wrong as well
-		r.start()
+	if r.cold = false; r.startDown() { // it catches up, in which something can go wrong as well
 		r.settle()
 	}
-	if r.schedule.has(unseenAll) {
-		r.see()
+	for _, d := range blind {
+		r.see(d)
 	}
 	for _, d := range r.schedule.disturbances { // in order, so that a schedule is the same run each time
 		if version, ok := r.versions[d]; ok {
@@ -198,22 +208,45 @@ func (r *run) end() {
 	r.leaks()
 }
 
-// start starts one more incarnation of the program.
-func (r *run) start() *process {
-	r.incarnations++
-	p := launch(&r.group, r.gates, r.scenario.User, r.incarnations, r.scenario.Run)
-	r.processes = append(r.processes, p)
-	for resource, d := range r.delays {
-		r.hold(p, resource, d)
+// start starts one more incarnation of a program.
+func (r *run) start(program Program) *process {
+	r.incarnations[program.Name]++
+	p := launch(&r.group, r.gates, program, r.incarnations[program.Name])
+	if r.schedule.hit(slow, p.Name) && !r.calmed {
+		p.latency = slowLatency
 	}
-	r.note(turn, "start of incarnation %d", p.incarnation)
+	r.processes = append(r.processes, p)
+	for s, d := range r.delays {
+		if s.program == p.Name {
+			r.hold(p, s.resource, d)
+		}
+	}
+	r.note(turn, "start of %s", p.title())
 	return p
+}
+
+// startDown starts the programs of which none runs, and reports whether there were any: but for those that begin when
+// all steps are done, as long as not all are, and those that disturbances keep down.
+func (r *run) startDown(but ...disturbance) (any bool) {
+	for _, program := range r.scenario.programs() {
+		if r.cold && r.schedule.hit(coldStart, program.Name) || slices.ContainsFunc(but, func(d disturbance) bool {
+			return d.hits(program.Name)
+		}) || slices.ContainsFunc(r.processes, func(p *process) bool { return p.Name == program.Name }) {
+			continue
+		}
+		r.start(program)
+		any = true
+	}
+	return any
 }
 
 func (r *run) kill(p *process) {
 	if p.incarnation > 0 {
+		if r.used[p.Name] == nil {
+			r.used[p.Name] = make(usage)
+		}
 		for _, u := range p.link.rights() {
-			r.used[u] = true
+			r.used[p.Name][u] = true
 		}
 	}
 	if err := r.gates.kill(p); err != nil {
@@ -222,15 +255,19 @@ func (r *run) kill(p *process) {
 	r.processes = slices.DeleteFunc(r.processes, func(other *process) bool { return other == p })
 }
 
-// crash kills the program, and starts it again if it is to go on.
-func (r *run) crash(again bool) {
+// crash kills the programs that a disturbance hits, and starts them again if they are to go on.
+func (r *run) crash(d disturbance, again bool) {
 	for _, p := range slices.Clone(r.processes) {
-		r.note(turn, "CRASH of incarnation %d", p.incarnation)
-		r.kill(p)
+		if d.hits(p.Name) {
+			r.note(turn, "CRASH of %s", p.title())
+			r.kill(p)
+		}
 	}
 	if again {
 		time.Sleep(restartPause)
-		r.start()
+		for _, program := range r.scenario.hit(d) {
+			r.start(program)
+		}
 	}
 }
 
@@ -255,8 +292,7 @@ func (r *run) settle() {
 			r.atRest = len(slices.DeleteFunc(idle, func(at time.Time) bool { return time.Since(at) > quiet }))
 			switch took := time.Since(begin).Round(time.Second); {
 			case time.Since(last) < quiet:
-				r.breaks(&breach{rule: ruleRests, where: slices.Sorted(maps.Keys(kinds)), detail: []string{
-					fmt.Sprintf("after %s it still writes: %s", took, most(kinds))}})
+				r.breaks(restless(r, kinds, fmt.Sprintf("after %s it still writes: %s", took, most(kinds))))
 			case r.around.rests(begin).After(time.Now()):
 				r.around.unfinished(took)
 			}
@@ -269,7 +305,7 @@ func (r *run) settle() {
 		}
 		if wrote {
 			last, writes, idle = time.Now(), writes+1, nil
-			kinds[g.request.String()]++
+			kinds[g.String()]++
 		}
 		if r.loops(writes, requests, 1+int(time.Since(begin)/(settleTime+time.Second)), begin, kinds, g) {
 			return
@@ -280,16 +316,23 @@ func (r *run) settle() {
 // loops reports whether there were more writes or requests since begin than a program may make in some times of the
 // time that it has to settle.
 func (r *run) loops(writes, requests, times int, begin time.Time, kinds map[string]int, last *gate) bool {
+	times *= len(r.scenario.programs())
 	switch {
 	case writes > times*mostWrites:
-		r.breaks(&breach{rule: ruleRests, where: slices.Sorted(maps.Keys(kinds)), detail: []string{
-			fmt.Sprintf("hot loop: %d writes in %s: %s", writes, time.Since(begin), most(kinds))}})
+		r.breaks(restless(r, kinds, fmt.Sprintf("hot loop: %d writes in %s: %s", writes, time.Since(begin),
+			most(kinds))))
 	case requests > times*mostRequests:
-		r.fail(ruleRests, fmt.Sprintf("%d requests in %s, the last one %s", requests, time.Since(begin), last.request))
+		r.fail(ruleRests, fmt.Sprintf("%d requests in %s, the last one %s", requests, time.Since(begin), last))
 	default:
 		return false
 	}
 	return true
+}
+
+// restless is about writes without an end, by their kinds. Two programs may make each other write.
+func restless(r *run, kinds map[string]int, text string) *breach {
+	return &breach{rule: ruleRests, where: slices.Sorted(maps.Keys(kinds)), detail: append([]string{text},
+		r.authors.fights()...)}
 }
 
 // most names what was counted most often.
@@ -317,6 +360,9 @@ func (r *run) next(until time.Time) (g *gate, over bool) {
 	if !did {
 		g = r.gates.next(wake)
 	}
+	if request := r.gates.strayed(); request != "" {
+		r.fail(ruleAPIs, request)
+	}
 	return g, g == nil && !time.Now().Before(until)
 }
 
@@ -325,24 +371,26 @@ func (r *run) next(until time.Time) (g *gate, over bool) {
 func (r *run) revive() {
 	for _, p := range slices.Clone(r.processes) {
 		if !p.dies.IsZero() && !time.Now().Before(p.dies) {
-			r.note(turn, "CRASH of incarnation %d", p.incarnation)
+			r.note(turn, "CRASH of %s", p.title())
 			r.kill(p)
 			continue
 		}
 		if p.running() {
 			continue
 		}
-		r.crashes++
-		r.note(turn, "incarnation %d ended by itself: %v", p.incarnation, p.err)
-		if r.crashes > mostCrashes || len(r.schedule.disturbances) == 0 {
-			if r.fail(ruleRuns, fmt.Sprintf("Run returned by itself: %v", p.err)); r.failure != nil {
+		r.crashes[p.Name]++
+		r.note(turn, "%s ended by itself: %v", p.title(), p.err)
+		if r.crashes[p.Name] > mostCrashes || len(r.schedule.disturbances) == 0 {
+			r.fail(ruleRuns, append([]string{of(p.Name, fmt.Sprintf("Run returned by itself: %v", p.err))},
+				hints(p.err)...)...)
+			if r.failure != nil {
 				return
 			}
 		}
 		r.kill(p)
 		if p.dies.IsZero() {
 			time.Sleep(restartPause)
-			r.start()
+			r.start(p.Program)
 		}
 	}
 }
@@ -353,28 +401,21 @@ func (r *run) let(g *gate) bool {
 	var fault Fault
 	var hit disturbance
 	if program {
-		kind := g.kind()
-		r.seen[kind]++
-		g.n = r.seen[kind]
-		if g.request.Verb == "list" || g.request.Verb == "watch" {
-			r.watched[g.request.Resource.Resource] = true
+		hit = meets(r, g)
+		if fault = hit.fault(g.request); g.api != nil {
+			fault, g.later = hit.apiFault()
 		}
-		if i := slices.IndexFunc(r.schedule.disturbances, func(d disturbance) bool {
-			return !r.calmed && d.of == kind && d.n == g.n && !slices.Contains(ofResources, d.what)
-		}); i >= 0 {
-			hit = r.schedule.disturbances[i]
-		} else if !r.calmed && r.pauses(g) {
-			hit = disturbance{refuse429, kind, g.n}
-		} else if !r.calmed && time.Now().Before(r.outages[kind].until) {
-			hit = r.outages[kind].by
-		}
-		fault = hit.fault(g.request)
 	}
 	r.letWebhooks(hit)
 	switch hit.what {
+	case held:
+		r.disturb(hit)
+		r.note(hurt, "%s waits", g)
+		r.gates.holdBack(g, heldFor)
+		return false
 	case outage:
 		if !r.happened[hit] {
-			r.outages[hit.of] = refusing{hit, time.Now().Add(outageFor)}
+			r.outages[g.origin()] = refusing{hit, time.Now().Add(outageFor)}
 		}
 	case backTo:
 		defer func() { r.versions[hit] = r.server.Version() }()
@@ -388,11 +429,11 @@ func (r *run) let(g *gate) bool {
 	case overlap:
 		r.disturb(hit)
 		for _, p := range r.processes {
-			if p.dies.IsZero() {
+			if p.dies.IsZero() && hit.hits(p.Name) {
 				p.dies = time.Now().Add(overlapFor)
 			}
 		}
-		r.start()
+		r.start(g.process.Program)
 	}
 	r.gates.let(g, fault)
 	r.observe(g, blameWebhooks(r, g, hit))
@@ -404,9 +445,36 @@ func (r *run) let(g *gate) bool {
 		r.hurried, r.hurriedAt = true, time.Now()
 	}
 	if hit.what == crashBefore || hit.what == crashAfter {
-		r.crash(true)
+		r.crash(hit, true)
 	}
-	return g.counts() && len(g.changes) > 0
+	return g.wrote()
+}
+
+// meets counts a request of a program, and returns what goes wrong with it.
+func meets(r *run, g *gate) disturbance {
+	from := g.origin()
+	if g.n == 0 { // else it was held back
+		r.seen[from]++
+		g.n = r.seen[from]
+	}
+	if g.request.Verb == "list" || g.request.Verb == "watch" {
+		r.watched[outlook{from.program, g.request.Resource.Resource}] = true
+	}
+	i := slices.IndexFunc(r.schedule.disturbances, func(d disturbance) bool {
+		return d.of == from.kind && d.n == g.n && d.program == from.program && !slices.Contains(ofResources, d.what) &&
+			(d.what != held || !r.happened[d])
+	})
+	switch {
+	case r.calmed:
+		return disturbance{}
+	case i >= 0:
+		return r.schedule.disturbances[i]
+	case r.pauses(g):
+		return disturbance{refuse429, from.kind, g.n, from.program}
+	case time.Now().Before(r.outages[from].until):
+		return r.outages[from].by
+	}
+	return disturbance{}
 }
 
 // letWebhooks lets webhooks fail from a disturbance on, and work again when it is over.
@@ -427,7 +495,7 @@ func blameWebhooks(r *run, g *gate, hit disturbance) disturbance {
 	if g.process.incarnation == 0 || !g.hooked {
 		return hit
 	}
-	r.hooked[disturbance{of: g.kind(), n: g.n}] = true
+	r.hooked[disturbance{of: g.kind(), n: g.n, program: g.process.Name}] = true
 	if hit.what == "" && !r.hookOutage.until.IsZero() && g.code >= http.StatusInternalServerError {
 		return r.hookOutage.by
 	}
@@ -449,7 +517,7 @@ func (r *run) observe(g *gate, hit disturbance) {
 			r.disturb(hit)
 		}
 		r.noteRequest(hurt, g)
-	case g.counts() && len(g.changes) > 0:
+	case g.wrote():
 		r.noteRequest(wrote, g)
 	case g.counts():
 		r.noteRequest(read, g)
@@ -457,6 +525,7 @@ func (r *run) observe(g *gate, hit disturbance) {
 		r.noteRead(g)
 	}
 	for _, e := range g.changes {
+		r.authors.note(g, e, time.Since(r.begin))
 		if e.old == nil {
 			r.made = append(r.made, identityOf(e.resource.Resource, e.object))
 		}
@@ -469,10 +538,10 @@ func (r *run) observe(g *gate, hit disturbance) {
 		if r.scenario.Always == nil || time.Since(r.hurriedAt) < reactAfter {
 			continue
 		}
-		w := Write{Request: g.request, Incarnation: g.process.incarnation, Old: treeOf(e.old),
+		w := Write{Request: g.request, Program: g.process.Name, Incarnation: g.process.incarnation, Old: treeOf(e.old),
 			New: treeOf(e.object)}
 		if err := r.scenario.Always(w, r.server); err != nil {
-			r.fail(ruleAlways, fmt.Sprintf("%s by incarnation %d: %v", g.request, w.Incarnation, err))
+			r.fail(ruleAlways, fmt.Sprintf("%s by %s: %v", g.request, g.process.title(), err))
 		}
 	}
 }

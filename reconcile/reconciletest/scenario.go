@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -22,8 +23,18 @@ type Scenario struct {
 	Server Options
 	// User makes the requests of the program, and may do what Server.Roles grant; see [ServiceAccount].
 	User string
+	// Programs are several programs that work on the same objects, in place of Run and User. Each of them crashes, sees
+	// old caches and meets failures by itself. Empty: there is one.
+	Programs []Program
 	// World is what the cluster does beside the program: pods get ready, Jobs end, claims are bound. Nil: nothing.
 	World *World
+	// Outside are HTTP APIs of others that the programs use, by the hosts of their URLs, such as "dns.example.com".
+	// Check calls the functions once for each run. While it runs, http.DefaultTransport and its clones lead to them,
+	// over HTTP and HTTPS: a program that has a transport of its own has to be given that one. A request should carry
+	// the ctx of Run, or one derived from it; with several programs it has to. The State of each API must be that of
+	// the run in which nothing goes wrong: nothing is made twice, and nothing is left. A host that is asked and is not
+	// here is a finding. Steps reach the APIs without a disturbance. Empty: there are none.
+	Outside map[string]func() API
 	// Beside are programs that run all the time and that no disturbance meets, such as a stand-in for a
 	// controller of somebody else's.
 	Beside []func(ctx context.Context, cfg *rest.Config) error
@@ -82,6 +93,8 @@ type Scenario struct {
 // Write is a write of the program that the server has accepted, for [Scenario.Always].
 type Write struct {
 	Request
+	// Program is its name in [Scenario.Programs]; empty: it is the only one.
+	Program string
 	// Incarnation counts the starts of the program, from 1.
 	Incarnation int
 	// Old is the object before the write and New after it: nil for a creation and a deletion. Both are copies.
@@ -103,6 +116,9 @@ func (s *Scenario) parse(text string) (schedule, error) {
 		err = fmt.Errorf("%q needs a Scenario.World", text)
 	}
 	for _, d := range read.disturbances {
+		if err == nil {
+			err = s.validateHit(d)
+		}
 		if err == nil && (d.what == worldSlow || d.what == worldFails) && !s.World.does(d.of) {
 			err = fmt.Errorf("%q: the world does nothing about %s", text, d.of)
 		}
@@ -110,10 +126,24 @@ func (s *Scenario) parse(text string) (schedule, error) {
 	return read, err
 }
 
-func (s *Scenario) validate() error {
+// validateHit returns an error if the scenario does not say which program a disturbance meets.
+func (s *Scenario) validateHit(d disturbance) error {
 	switch {
-	case s.Run == nil:
-		return errors.New("Scenario.Run is nil: it is the program to check")
+	case d.program != "" && !slices.Contains(s.names(), d.program):
+		return fmt.Errorf("%q: there is no program %s", d, d.program)
+	case d.program != "" && (slices.Contains(ofAll, d.what) || slices.Contains(ofObjects, d.what)):
+		return fmt.Errorf("%q: it is not about a program", d)
+	case d.program == "" && atGate(d) && !slices.Contains(s.names(), ""):
+		return fmt.Errorf("%q: it is one of several programs that makes the request", d)
+	}
+	return nil
+}
+
+func (s *Scenario) validate() error {
+	if err := s.validatePrograms(); err != nil {
+		return err
+	}
+	switch {
 	case len(s.Steps) == 0:
 		return errors.New("Scenario.Steps is empty: the program would have nothing to do")
 	case s.Budget < 0:
@@ -122,11 +152,6 @@ func (s *Scenario) validate() error {
 		return fmt.Errorf("Scenario.Findings is %d: it must not be negative", s.Findings)
 	case s.Limit < 0:
 		return fmt.Errorf("Scenario.Limit is %s: it must not be negative", s.Limit)
-	case s.User != "" && len(s.Server.Roles) == 0:
-		return fmt.Errorf("Scenario.User is %q, and Scenario.Server.Roles are empty: they say what the user may do",
-			s.User)
-	case s.User == "" && len(s.Server.Roles) > 0:
-		return errors.New("Scenario.Server.Roles are set, and Scenario.User is empty: it is the user that they bind")
 	}
 	for i, step := range s.Steps {
 		if step.do == nil {
@@ -135,6 +160,11 @@ func (s *Scenario) validate() error {
 	}
 	if err := s.World.validate(); err != nil {
 		return err
+	}
+	for host, make := range s.Outside {
+		if host == "" || make == nil {
+			return fmt.Errorf("Scenario.Outside[%q] is empty: it is a host, with what makes its API", host)
+		}
 	}
 	for i, run := range s.Beside {
 		if run == nil {

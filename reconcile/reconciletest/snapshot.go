@@ -27,9 +27,10 @@ var (
 	timeText = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 )
 
-// snapshot takes one of the server of a run.
-func (s *Scenario) snapshot(of *Server) snapshot {
-	return takeSnapshot(of, func(o *unstructured.Unstructured) {
+// snapshotOf takes one of a run.
+func snapshotOf(r *run) snapshot {
+	s := r.scenario
+	return takeSnapshot(r.server, r.gates.held(), func(o *unstructured.Unstructured) {
 		if s.Mask != nil {
 			s.Mask(o)
 		}
@@ -39,8 +40,8 @@ func (s *Scenario) snapshot(of *Server) snapshot {
 	})
 }
 
-// takeSnapshot takes one. Leases and Events are left out.
-func takeSnapshot(s *Server, mask func(*unstructured.Unstructured)) snapshot {
+// takeSnapshot takes one, with what is held outside. Leases and Events are left out.
+func takeSnapshot(s *Server, outside map[string]map[string]any, mask func(*unstructured.Unstructured)) snapshot {
 	type held struct {
 		resource string
 		object   *unstructured.Unstructured
@@ -87,15 +88,23 @@ func takeSnapshot(s *Server, mask func(*unstructured.Unstructured)) snapshot {
 			continue
 		}
 		stripMetadata(h.object)
-		var lines []string
-		flatten("", h.object.Object, generation, text, &lines)
-		slices.Sort(lines)
+		lines := flattened(h.object.Object, generation, text)
 		for snap[key] != nil { // several of one generated name
 			key += "*"
 		}
 		snap[key] = lines
 	}
+	for name, tree := range outside {
+		snap[text(name)] = flattened(tree, 0, text)
+	}
 	return snap.ordered()
+}
+
+// flattened returns the lines of a tree, sorted.
+func flattened(tree map[string]any, generation int64, text func(string) string) (lines []string) {
+	flatten("", tree, generation, text, &lines)
+	slices.Sort(lines)
+	return lines
 }
 
 // ordered gives the objects of one generated name their names in the order of their contents.

@@ -42,12 +42,10 @@ func (r *stepRun) play() {
 		r.before(d)
 	}
 	r.do()
-	if r.failure != nil || r.schedule.has(coldStart) || r.schedule.has(unseenAll) {
+	if r.failure != nil || !slices.ContainsFunc(r.scenario.names(), r.sees) {
 		return
 	}
-	if len(r.processes) == 0 && !r.staysDown() {
-		r.start()
-	}
+	r.startDown(r.staysDown()...)
 	for _, d := range here {
 		r.during(d)
 	}
@@ -61,12 +59,17 @@ func (r *stepRun) play() {
 	}
 	for _, d := range r.schedule.disturbances {
 		if d.what == unseen && r.failure == nil && (d.n+1 == n || d.n == n && n == r.schedule.steps) {
-			r.see()
+			r.see(d)
 		}
 	}
 	if len(r.schedule.disturbances) == 0 {
-		r.afterStep = append(r.afterStep, r.scenario.snapshot(r.server))
+		r.afterStep = append(r.afterStep, snapshotOf(r.run))
 	}
+}
+
+// sees reports whether a program is there to see the steps one by one.
+func (r *stepRun) sees(program string) bool {
+	return !r.schedule.hit(coldStart, program) && !r.schedule.hit(unseenAll, program)
 }
 
 // do does the step.
@@ -102,13 +105,20 @@ func (r *stepRun) insist(do func() error) error {
 	err := do()
 	for try := 0; try < 3 && webhookFailed(err) && r.failure == nil; try++ {
 		r.note(hurt, "the user tries again later: a webhook could not be called")
-		if len(r.processes) == 0 {
-			r.start()
-		}
+		r.serves()
 		r.settle()
 		err = do()
 	}
 	return err
+}
+
+// serves starts all programs, also those that begin when all steps are done: what a user does needs one of them.
+func (r *stepRun) serves() {
+	if cold := r.cold; len(r.processes) == 0 {
+		r.cold = false
+		r.startDown()
+		r.cold = cold
+	}
 }
 
 // doReordered applies the manifests of a step in another order, and lets the program settle after each. What the server
@@ -160,50 +170,49 @@ func (r *stepRun) outlast(step Step) bool {
 			if there == nil || there.GetDeletionTimestamp() == nil {
 				break
 			}
-			if len(r.processes) == 0 && !r.schedule.has(coldStart) {
-				r.start()
-			}
-			if len(r.processes) == 0 {
+			if r.startDown(); len(r.processes) == 0 {
 				break
 			}
 			if r.settle(); try > 0 && r.failure == nil {
-				r.see() // what keeps it may be that the program has not seen the deletion
+				r.see(disturbance{}) // what keeps it may be that the program has not seen the deletion
 			}
 		}
 	}
 	return r.failure == nil
 }
 
-// staysDown reports whether the program is to be down over the next step, too.
-func (r *stepRun) staysDown() bool {
-	return r.n < r.schedule.steps && slices.ContainsFunc(r.schedule.disturbances, func(d disturbance) bool {
-		return d.what == downTwice && d.n == r.n
-	})
+// staysDown returns what keeps programs down over the next step, too.
+func (r *stepRun) staysDown() []disturbance {
+	if r.n == r.schedule.steps {
+		return nil
+	}
+	return slices.DeleteFunc(r.schedule.all(downTwice), func(d disturbance) bool { return d.n != r.n })
 }
 
 // before begins a disturbance right before its step.
 func (r *stepRun) before(d disturbance) {
-	sees := !r.schedule.has(coldStart) && !r.schedule.has(unseenAll) // else it makes no difference what it sees late
+	// Otherwise it makes no difference what it sees late.
+	sees := slices.ContainsFunc(r.scenario.names(), func(name string) bool { return d.hits(name) && r.sees(name) })
 	switch d.what {
 	case down, downTwice:
-		if len(r.processes) > 0 {
+		if len(d.among(r.processes)) > 0 {
 			r.disturb(d)
 		}
-		r.crash(false)
+		r.crash(d, false)
 	case unseen:
 		if sees {
 			r.disturb(d)
-			r.hide()
+			r.hide(d)
 		}
 	case late:
 		if sees {
 			r.disturb(d)
-			r.delay(d.of, lateBy)
+			r.delay(d, lateBy)
 		}
 	case frozen:
 		if sees {
 			r.disturb(d)
-			r.delay(d.of, Never)
+			r.delay(d, Never)
 		}
 	case worldSlow:
 		r.disturb(d)
@@ -220,7 +229,7 @@ func (r *stepRun) during(d disturbance) {
 	case backTo:
 		r.versions[d] = r.server.Version()
 	case cut:
-		for _, p := range r.processes {
+		for _, p := range d.among(r.processes) {
 			if p.link.watches() { // not one that has just started
 				r.disturb(d)
 			}
@@ -228,7 +237,7 @@ func (r *stepRun) during(d disturbance) {
 		}
 	case frozen:
 		r.pass(frozenFor)
-		r.delay(d.of, 0)
+		r.delay(d, 0)
 		r.note(hurt, "the events of %s come again", d.of)
 	case worldFails:
 		r.pass(ailFor)
@@ -241,7 +250,7 @@ func (r *stepRun) during(d disturbance) {
 func (r *stepRun) after(d disturbance, version int64) {
 	switch d.what {
 	case late:
-		r.delay(d.of, 0)
+		r.delay(d, 0)
 	case timeTravel:
 		r.travel(d, version)
 	case namesake, namesakeNow:
@@ -250,7 +259,7 @@ func (r *stepRun) after(d disturbance, version int64) {
 		}
 		r.disturb(d)
 		if d.what == namesakeNow {
-			r.crash(false)
+			r.crash(d, false)
 		}
 		before := r.server.Version()
 		for _, document := range r.scenario.Steps[d.n-1].documents {
@@ -261,40 +270,50 @@ func (r *stepRun) after(d disturbance, version int64) {
 			r.settle()
 		}
 		r.do()
-		if len(r.processes) == 0 {
-			r.start()
-		}
+		r.startDown()
 		r.settle()
 	case stray:
 		r.stray(d)
 	}
 }
 
-// travel starts the program anew at a server that was left behind at a version, and catches up 10 s later.
+// travel starts a program anew at a server that was left behind at a version, and catches up 10 s later.
 func (r *run) travel(d disturbance, version int64) {
 	r.disturb(d)
-	r.crash(false)
-	p := r.start()
-	p.link.LagBehind(version)
+	r.crash(d, false)
+	var back []*process
+	for _, program := range r.scenario.hit(d) {
+		p := r.start(program)
+		p.link.LagBehind(version)
+		back = append(back, p)
+	}
 	r.pass(lagFor)
-	p.link.LagBehind(0)
+	for _, p := range back {
+		p.link.LagBehind(0)
+	}
 	r.note(hurt, "the cache of the server is up to date again")
 	r.settle()
 }
 
-// hide breaks the watches.
-func (r *run) hide() {
-	for resource := range r.watched {
-		r.delay(resource, Never)
+// hide breaks the watches of the programs that a disturbance hits.
+func (r *run) hide(d disturbance) {
+	for s := range r.watched {
+		if d.hits(s.program) {
+			r.delay(disturbance{of: s.resource, program: s.program}, Never)
+		}
 	}
 }
 
 // see ends what unseen began: the watches end, and since the server has forgotten, the program has to list.
-func (r *run) see() {
+func (r *run) see(d disturbance) {
 	r.server.Compact()
-	r.eachProcess(func(p *process) { p.link.CutWatches() })
-	for resource := range r.watched {
-		r.delay(resource, 0)
+	for _, p := range d.among(r.processes) {
+		p.link.CutWatches()
+	}
+	for s := range r.watched {
+		if d.hits(s.program) {
+			r.delay(disturbance{of: s.resource, program: s.program}, 0)
+		}
 	}
 	r.note(hurt, "the watches begin anew, with lists")
 	r.settle()
@@ -367,7 +386,7 @@ func (r *run) pass(d time.Duration) {
 		}
 		if r.let(g) {
 			writes++
-			kinds[g.request.String()]++
+			kinds[g.String()]++
 		}
 		if g.process.incarnation > 0 && !g.lives() {
 			requests++
@@ -375,11 +394,5 @@ func (r *run) pass(d time.Duration) {
 		if r.loops(writes, requests, 1+int(d/settleTime), begin, kinds, g) {
 			return
 		}
-	}
-}
-
-func (r *run) eachProcess(fn func(*process)) {
-	for _, p := range r.processes {
-		fn(p)
 	}
 }

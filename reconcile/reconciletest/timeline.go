@@ -56,7 +56,7 @@ func (j *journal) noteRequest(w weight, g *gate) {
 		answer = "not seen by the server"
 	}
 	change := ""
-	if g.code > 0 && g.code < 400 && len(g.changes) == 0 {
+	if g.code > 0 && g.code < 400 && len(g.changes) == 0 && !g.altered {
 		change = ", nothing changes"
 	}
 	for _, e := range g.changes {
@@ -67,9 +67,15 @@ func (j *journal) noteRequest(w weight, g *gate) {
 			change += fmt.Sprintf(", %s gone", e.old.GetName())
 		}
 	}
-	j.note(w, "%d: %s: %s%s", g.process.incarnation, g.request, answer, change)
+	j.note(w, "%s: %s: %s%s", g.process, g.request, answer, change)
 	last := &j.trace[len(j.trace)-1]
 	last.kind = g.kind()
+	if g.altered {
+		last.wrote = append(last.wrote, aboutAPI(g.host))
+	}
+	if g.later > 0 {
+		last.text += fmt.Sprintf(", which the program sees %s later", g.later)
+	}
 	for _, e := range g.changes {
 		last.wrote = append(last.wrote, snapshotName(e.resource, cmp.Or(e.object, e.old)))
 	}
@@ -81,7 +87,7 @@ func snapshotName(r schema.GroupResource, o object) string {
 }
 
 func (j *journal) noteRead(g *gate) {
-	j.note(read, "%d: %s: %d", g.process.incarnation, g.request, g.code)
+	j.note(read, "%s: %s: %d", g.process, g.request, g.code)
 }
 
 // timeline returns what happened, in at most [timelineLines] lines. Reads are left out, and so is what is far from the

@@ -1,0 +1,203 @@
+package reconciletest_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+)
+
+// clouded is a scenario for a program that gives each ConfigMap a bucket, with what it has of HTTP.
+func clouded(run func(context.Context, *rest.Config) error) reconciletest.Scenario {
+	return reconciletest.Scenario{
+		Run: run,
+		Outside: map[string]func() reconciletest.API{
+			"cloud.example.com": func() reconciletest.API { return &cloud{buckets: map[string]string{}} },
+		},
+		Steps: append(reconciletest.ApplyYAML(
+			"{apiVersion: v1, kind: ConfigMap, metadata: {name: photos}}"),
+			reconciletest.Delete("configmaps", "default", "photos")),
+		Budget: 200 * time.Millisecond,
+	}
+}
+
+// naive makes a bucket, and remembers it afterwards.
+func naive(client func() *http.Client) func(context.Context, *rest.Config) error {
+	return func(ctx context.Context, cfg *rest.Config) error {
+		core, err := kubernetes.NewForConfig(cfg)
+		if err != nil {
+			return err
+		}
+		for ctx.Err() == nil {
+			if err := naiveRound(ctx, core, client()); err != nil {
+				time.Sleep(time.Second)
+			}
+		}
+		return nil
+	}
+}
+
+func naiveRound(ctx context.Context, core kubernetes.Interface, client *http.Client) error {
+	maps := core.CoreV1().ConfigMaps("default")
+	list, err := maps.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	changes, err := maps.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	if err != nil {
+		return err
+	}
+	defer changes.Stop()
+	do := func(method, path string) (string, error) {
+		req, err := http.NewRequestWithContext(ctx, method, "https://cloud.example.com/buckets/"+path, nil)
+		if err != nil {
+			return "", err
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return "", err
+		}
+		defer resp.Body.Close()
+		answer, err := io.ReadAll(resp.Body)
+		if err == nil && resp.StatusCode != http.StatusOK {
+			err = fmt.Errorf("%s", resp.Status)
+		}
+		return string(answer), err
+	}
+	for _, o := range list.Items {
+		id := o.Annotations["example.com/bucket"]
+		switch {
+		case o.DeletionTimestamp == nil && id == "":
+			if id, err = do(http.MethodPost, "?owner="+o.Name); err != nil {
+				return err
+			}
+			o.Annotations, o.Finalizers = map[string]string{"example.com/bucket": id}, []string{"example.com/bucket"}
+		case o.DeletionTimestamp != nil && len(o.Finalizers) > 0:
+			if _, err := do(http.MethodDelete, id); err != nil {
+				return err
+			}
+			o.Finalizers = nil
+		default:
+			continue
+		}
+		if _, err := maps.Update(ctx, &o, metav1.UpdateOptions{}); err != nil {
+			return err
+		}
+	}
+	select {
+	case <-changes.ResultChan():
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+func defaultClient() *http.Client { return http.DefaultClient }
+
+func TestExampleOutside(t *testing.T) { testBuckets(t) }
+
+// TestANaiveProgramMakesThingsTwice is about each way in which a program can lose what it has made outside.
+func TestANaiveProgramMakesThingsTwice(t *testing.T) {
+	sc := clouded(naive(defaultClient))
+	sc.Steps = sc.Steps[:1]
+	found := reconciletest.Singles(t, sc)
+	require.NotEmpty(t, found)
+	var by []string
+	for _, f := range found {
+		if !slices.ContainsFunc(f.Detail, func(line string) bool {
+			return line == "cloud.example.com /photos .value: A has 1, B has 2"
+		}) {
+			continue
+		}
+		by = append(by, f.Replay)
+		require.Contains(t, strings.Join(f.Timeline, "\n"), "POST https://cloud.example.com/buckets/: 200")
+	}
+	all := strings.Join(by, "\n")
+	for _, disturbance := range []string{"lose answer to POST cloud.example.com #1",
+		"crash after POST cloud.example.com #1", "late 504 to POST cloud.example.com #1",
+		"crash before update configmaps #1"} {
+		require.Contains(t, all, disturbance)
+	}
+}
+
+// TestWhatIsLeftOutside deletes the object at the end: a bucket that nothing remembers stays.
+func TestWhatIsLeftOutside(t *testing.T) {
+	sc := clouded(naive(defaultClient))
+	sc.Replay = "v1 seed=0 steps=2: crash before update configmaps #1"
+	found := reconciletest.Search(t, sc)
+	require.Len(t, found, 1)
+	require.Contains(t, strings.Join(found[0].Detail, "\n"), "cloud.example.com /photos: only in B")
+}
+
+// TestEachClientReachesTheOutside is about the ways in which programs come by one.
+func TestEachClientReachesTheOutside(t *testing.T) {
+	for name, client := range map[string]func() *http.Client{
+		"the default":    defaultClient,
+		"one of its own": func() *http.Client { return &http.Client{Timeout: 30 * time.Second} },
+		"a clone": func() *http.Client {
+			return &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var last string
+			for range 3 {
+				story := strings.Join(reconciletest.Story(t, clouded(naive(client)), "v1 seed=0 steps=2: "), "\n")
+				require.Contains(t, story, "1: POST https://cloud.example.com/buckets/: 200\n")
+				require.Contains(t, story, "1: DELETE https://cloud.example.com/buckets/bucket-1: 200\n")
+				require.True(t, last == "" || last == story, "each run is the same:\n%s\n%s", last, story)
+				last = story
+			}
+		})
+	}
+}
+
+// TestDisturbancesOfTheOutside is about what a program sees.
+func TestDisturbancesOfTheOutside(t *testing.T) {
+	for disturbance, lines := range map[string][]string{
+		"lose answer to POST cloud.example.com #1": {"DELETE https://cloud.example.com/buckets/bucket-2: 200"},
+		"no answer to POST cloud.example.com #1": {
+			"POST https://cloud.example.com/buckets/: not seen by the server, which the program sees 1m0s later"},
+		"late answer to POST cloud.example.com #1": {
+			"POST https://cloud.example.com/buckets/: 200, which the program sees 20s later"},
+		"500 for 20 s from POST cloud.example.com #1": {"500 for 20 s from POST cloud.example.com #1"},
+		"429 to DELETE cloud.example.com #1":          {"DELETE https://cloud.example.com/buckets/bucket-1: not seen"},
+		"second at POST cloud.example.com #1":         {"start of incarnation 2"},
+	} {
+		sc := clouded(naive(defaultClient))
+		story := strings.Join(reconciletest.Story(t, sc, "v1 seed=0 steps=2: "+disturbance), "\n")
+		require.Contains(t, story, disturbance)
+		for _, line := range lines {
+			require.Contains(t, story, line, "%s:\n%s", disturbance, story)
+		}
+	}
+}
+
+// TestCoverageOfTheOutside is about the report.
+func TestCoverageOfTheOutside(t *testing.T) {
+	sc := clouded(runBuckets)
+	report := reconciletest.Report(t, sc)
+	require.Contains(t, report, "at writes to the outside: crash before ")
+	require.Contains(t, report, "no answer ")
+	require.Regexp(t, `PUT cloud\.example\.com \d+ of \d+`, report)
+}
+
+// TestAHostThatIsNotThere is a finding with the line of the program.
+func TestAHostThatIsNotThere(t *testing.T) {
+	sc := clouded(naive(defaultClient))
+	sc.Outside = nil
+	found := reconciletest.Search(t, sc)
+	require.Len(t, found, 1)
+	require.Equal(t, "has its APIs served", found[0].Rule)
+	require.Regexp(t, `POST https://cloud.example.com/buckets/\?owner=photos, at .*outside_test.go:\d+: `+
+		`Scenario.Outside has no such host`, found[0].Detail[0])
+}

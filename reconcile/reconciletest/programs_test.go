@@ -1,0 +1,168 @@
+package reconciletest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+)
+
+// together is a scenario for two programs that write the same ConfigMap.
+func together(one, other reconciletest.Program) reconciletest.Scenario {
+	return reconciletest.Scenario{
+		Programs: []reconciletest.Program{one, other},
+		Server:   reconciletest.Options{CRDs: []string{"testdata/config/crd.yaml"}},
+		Steps:    reconciletest.ApplyYAML(greeting("hello"), greeting("goodbye")),
+		Budget:   200 * time.Millisecond,
+	}
+}
+
+// applies is a program that applies one key of the ConfigMap, as what it is called.
+func applies(name, key string, value func(text string) string) reconciletest.Program {
+	return reconciletest.Program{Name: name, Run: plain(func(ctx context.Context, g *unstructured.Unstructured,
+		c clients) error {
+		text, _, _ := unstructured.NestedString(g.Object, "spec", "text")
+		data := fmt.Appendf(nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{%q:%q}}`, key,
+			value(text))
+		force := true
+		_, err := c.core.CoreV1().ConfigMaps("default").Patch(ctx, "a", types.ApplyPatchType, data,
+			metav1.PatchOptions{FieldManager: name, Force: &force})
+		return err
+	})}
+}
+
+func plainText(text string) string { return text }
+func length(text string) string    { return fmt.Sprint(len(text)) }
+
+// overwrites is a program that reads the ConfigMap, sets a key, and writes the whole, whatever was written meanwhile.
+func overwrites(name, key string, value func(text string) string) reconciletest.Program {
+	return reconciletest.Program{Name: name, Run: plain(func(ctx context.Context, g *unstructured.Unstructured,
+		c clients) error {
+		text, _, _ := unstructured.NestedString(g.Object, "spec", "text")
+		maps := c.core.CoreV1().ConfigMaps("default")
+		m, err := maps.Get(ctx, "a", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) || err == nil && m.Data[key] == value(text) {
+			return nil // the other program makes it
+		} else if err != nil {
+			return err
+		}
+		m.Data[key], m.ResourceVersion = value(text), ""
+		_, err = maps.Update(ctx, m, metav1.UpdateOptions{})
+		return err
+	})}
+}
+
+func TestCheckFindsNothingInTwoProgramsThatShareAnObject(t *testing.T) {
+	reconciletest.Check(t, together(applies("writer", "text", plainText), applies("counter", "length", length)))
+}
+
+// TestTwoProgramsThatFight names both, and the field.
+func TestTwoProgramsThatFight(t *testing.T) {
+	found := reconciletest.Search(t, together(applies("lower", "text", strings.ToLower),
+		applies("upper", "text", strings.ToUpper)))
+	require.Len(t, found, 1)
+	require.Equal(t, "comes to rest", found[0].Rule)
+	detail := strings.Join(found[0].Detail, "\n")
+	require.Contains(t, detail, "lower: patch configmaps default/a")
+	require.Contains(t, detail, "upper: patch configmaps default/a")
+	require.Regexp(t, `\.data\.text of configmaps default/a is changed in turn, \d+ times by now`, detail)
+	require.Contains(t, strings.Join(found[0].Timeline, "\n"), "upper 1: patch configmaps default/a: 200")
+}
+
+// TestAProgramThatWipesAFieldOfAnother has written it back with an object that it has read before.
+func TestAProgramThatWipesAFieldOfAnother(t *testing.T) {
+	sc := together(applies("writer", "text", plainText), overwrites("counter", "length", length))
+	found := reconciletest.Search(t, sc)
+	require.NotEmpty(t, found)
+	var wiped *reconciletest.Finding
+	for _, f := range found {
+		if f.Rule == "leaves alone what belongs to others" {
+			wiped = f
+		}
+	}
+	require.NotNil(t, wiped, "%v", found)
+	require.Regexp(t, `counter: update configmaps default/a has undone at .* what writer did at .*: \.data\.text`,
+		wiped.Detail[0])
+
+	sc.Replay = wiped.Replay
+	again := reconciletest.Search(t, sc)
+	require.Len(t, again, 1)
+	require.Equal(t, wiped.Rule, again[0].Rule)
+}
+
+// TestEachDisturbanceHitsEachProgram is about what the timeline of a run with it says.
+func TestEachDisturbanceHitsEachProgram(t *testing.T) {
+	sc := together(applies("writer", "text", plainText), applies("counter", "length", length))
+	for disturbance, says := range map[string]string{
+		"writer: crash after patch configmaps #1":  "CRASH of writer 1",
+		"counter: crash after patch configmaps #1": "CRASH of counter 1",
+		"counter: down in step 2":                  "start of counter 2",
+		"writer: cold start":                       "start of writer 1",
+		"writer: late greetings in step 2":         "writer: late greetings in step 2",
+		"counter: held at patch configmaps #2":     "counter: patch configmaps default/a waits",
+		"writer: second at patch configmaps #1":    "start of writer 2",
+		"counter: old cache after step 2":          "counter: old cache after step 2",
+		"down in step 2":                           "start of counter 2",
+	} {
+		story := strings.Join(reconciletest.Story(t, sc, "v1 seed=0 steps=2: "+disturbance), "\n")
+		require.Contains(t, story, says, "%s:\n%s", disturbance, story)
+		if program, _, ok := strings.Cut(disturbance, ": "); ok && strings.Contains(says, "CRASH") {
+			other := map[string]string{"writer": "counter", "counter": "writer"}[program]
+			before, _, _ := strings.Cut(story, "CRASH of "+other) // all are restarted in the end
+			require.Contains(t, before, says, "it crashes, and the other does not")
+		}
+	}
+}
+
+func TestProgramsAreExplored(t *testing.T) {
+	sc := together(applies("writer", "text", plainText), applies("counter", "length", length))
+	sc.Steps = sc.Steps[:1]
+	sc.Explore = reconciletest.Exhaustive{Crashes: 1}
+	report, found := reconciletest.Explored(t, sc)
+	require.Empty(t, found)
+	require.Contains(t, report, "Exhaustive{Crashes: 1} is done")
+	require.Contains(t, report, "writer: patch configmaps")
+	require.Contains(t, report, "counter: patch configmaps")
+	require.Contains(t, report, "counter: the smallest roles")
+}
+
+func TestWhatIsWrongWithPrograms(t *testing.T) {
+	good := together(applies("writer", "text", plainText), applies("counter", "length", length))
+	for text, change := range map[string]func(*reconciletest.Scenario){
+		"Scenario.Run or Scenario.User as well": func(sc *reconciletest.Scenario) { sc.Run = sc.Programs[0].Run },
+		"and so is that of another one":         func(sc *reconciletest.Scenario) { sc.Programs[1].Name = "writer" },
+		`Scenario.Programs[0].Name is "a: b"`:   func(sc *reconciletest.Scenario) { sc.Programs[0].Name = "a: b" },
+		"Scenario.Programs[1].Run is nil":       func(sc *reconciletest.Scenario) { sc.Programs[1].Run = nil },
+		"Scenario.Programs[0].User is \"me\"":   func(sc *reconciletest.Scenario) { sc.Programs[0].User = "me" },
+		"there is no program reader":            func(sc *reconciletest.Scenario) { sc.Replay = "reader: slow" },
+		"it is one of several programs":         func(sc *reconciletest.Scenario) { sc.Replay = "500 to list pods #1" },
+		"is not about a program": func(sc *reconciletest.Scenario) {
+			sc.Replay = "writer: delete pods in step 1"
+		},
+	} {
+		sc := good
+		sc.Programs = append([]reconciletest.Program(nil), good.Programs...)
+		if change(&sc); sc.Replay != "" {
+			sc.Replay = "v1 seed=0 steps=1: " + sc.Replay
+		}
+		require.ErrorContains(t, reconciletest.Validate(sc), text)
+	}
+	alone := greets(plain(right))
+	alone.Replay = "v1 seed=0 steps=1: writer: slow"
+	require.ErrorContains(t, reconciletest.Validate(alone), "there is no program writer")
+	require.NoError(t, errors.Join(reconciletest.Validate(func() reconciletest.Scenario {
+		sc := good
+		sc.Replay = "v1 seed=0 steps=1: writer: slow; counter: held at patch configmaps #1; cold start"
+		return sc
+	}())))
+}

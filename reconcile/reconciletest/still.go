@@ -1,0 +1,184 @@
+package reconciletest
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"regexp"
+	stdruntime "runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
+)
+
+const (
+	// lookEvery is how often a run is looked at that does not move, and stillFor how often it has to look the same
+	// until it is taken to stand still for good. Both are about real time.
+	lookEvery = time.Second
+	stillFor  = 3
+)
+
+// play runs a schedule in a bubble of its own, and fails the test if the run stands still since it waits for something
+// that virtual time does not bring: then its goroutines are left, since nothing can end them. With a nil ideal the end
+// is compared with nothing. It changes nothing of the check.
+func (c runner) play(s schedule, ideal *ending) *ending {
+	var group lifecycle.Group
+	w, ended := &watchman{}, make(chan *ending, 1)
+	group.Go("run", func() {
+		defer close(ended)
+		ended <- c.inBubble(s, ideal, w)
+	})
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	for {
+		select {
+		case o, ok := <-ended:
+			if !ok {
+				c.t.FailNow() // the scenario has failed the test on the goroutine of the run
+			}
+			return o
+		case <-look.C:
+			if text := w.look(); text != "" {
+				c.t.Fatalf("reconciletest.Check: a run stands still, since virtual time does not pass as long as%s\n"+
+					"the schedule: %q", text, s)
+			}
+		}
+	}
+}
+
+// watchman looks at a run from outside of its bubble.
+type watchman struct {
+	bubble atomic.Pointer[string]
+	turns  atomic.Int64 // of the driver
+
+	// These belong to the one who looks.
+	last int64  // turns, the last time
+	seen string // what the run waited for then
+	same int    // how often it was that
+}
+
+// look returns what the run waits for if it stands still; empty: it does not, or not yet.
+func (w *watchman) look() string {
+	bubble, turns := w.bubble.Load(), w.turns.Load()
+	if bubble == nil || turns != w.last {
+		w.last, w.seen, w.same = turns, "", 0
+		return ""
+	}
+	text := strandedIn(stacksOf(*bubble))
+	if text == "" || text != w.seen {
+		w.seen, w.same = text, 0
+	}
+	if w.same++; text == "" || w.same < stillFor {
+		return ""
+	}
+	return text
+}
+
+// stacksOf returns the stacks of the goroutines of a bubble. It stops the world for a moment.
+func stacksOf(bubble string) []string {
+	buffer := make([]byte, 4<<20)
+	all := strings.Split(string(buffer[:stdruntime.Stack(buffer, true)]), "\n\n")
+	return slices.DeleteFunc(all, func(stack string) bool {
+		head, _, _ := strings.Cut(stack, "\n")
+		return bubbleText.FindString(head) != bubble
+	})
+}
+
+var stateText = regexp.MustCompile(`\[([^,\]]*)`)
+
+// A goroutine waits in one of these ways for something that virtual time does not bring, unless its state is durable.
+var waitsFor = map[string]string{
+	"IO wait":             "network",
+	"syscall":             "system",
+	"chan receive":        "outsider",
+	"chan send":           "outsider",
+	"select":              "outsider",
+	"sync.WaitGroup.Wait": "outsider",
+	"semacquire":          "lock",
+	"sync.Mutex.Lock":     "lock",
+	"sync.RWMutex.Lock":   "lock",
+	"sync.RWMutex.RLock":  "lock",
+}
+
+// strandedIn says which goroutines of a bubble wait for something that virtual time does not bring, and what to do;
+// empty: none does, or one is at work.
+func strandedIn(stacks []string) string {
+	var all, held []string
+	for _, stack := range stacks {
+		head, _, _ := strings.Cut(stack, "\n")
+		state := stateText.FindStringSubmatch(head)
+		if state == nil || strings.HasSuffix(state[1], "(durable)") || strings.HasPrefix(state[1], "synctest.") {
+			if strings.Contains(stack, ".(*gates).enter(") {
+				held = append(held, where(stack))
+			}
+			continue
+		}
+		kind, ok := waitsFor[state[1]]
+		if !ok {
+			return "" // it is at work
+		}
+		all = append(all, advice(kind, stack))
+	}
+	slices.Sort(all)
+	slices.Sort(held)
+	text := strings.Join(slices.Compact(all), "")
+	if strings.Contains(text, "a lock") && len(held) > 0 {
+		text += "\n  of those who may hold the lock, these wait for the answer to a request: " +
+			strings.Join(slices.Compact(held), ", ")
+	}
+	return text
+}
+
+// advice says what a goroutine waits for, and what to do about it.
+func advice(kind, stack string) string {
+	what, do := "", ""
+	switch {
+	case kind == "network" && strings.Contains(stack, ".Accept("):
+		what = "it listens on a port"
+		do = `leave that out in the test: controller-runtime's metrics and probes have the bind address "0"; what ` +
+			`package reconcile/webhook serves with the ctx of Run is reached in memory`
+	case kind == "network":
+		what = "it waits for the network, or for a pipe"
+		do = "Scenario.Outside stands in for an HTTP API; a client with a transport of its own has to be given " +
+			"http.DefaultTransport"
+	case kind == "system":
+		what = "it waits for the operating system, such as for another process or a file"
+		do = "leave that out in the test"
+	case kind == "lock":
+		what = "it waits for a lock"
+		do = "who holds the lock must not wait meanwhile, neither for a time nor for an answer; a channel with one " +
+			"element does the same, and may be held then"
+	default:
+		what = "it waits for a channel, a timer or a goroutine that was made outside of the run"
+		do = "make it within Run: a variable of a package and what it has started belong to no run"
+	}
+	return fmt.Sprintf("\n  %s: %s;\n    %s", where(stack), what, do)
+}
+
+// where returns the line of the program where a goroutine is, or else the one that has started it.
+func where(stack string) string {
+	if at := lifecycle.WhereInUserCode(stack); at != "" {
+		return at
+	}
+	_, by, _ := strings.Cut(stack, "created by ")
+	by, _, _ = strings.Cut(by, "\n")
+	return "a goroutine of " + by
+}
+
+// hints says what to do about an error with which a program has ended by itself, if it shows that the program needs
+// something that a run does not have.
+func hints(err error) []string {
+	var path *fs.PathError
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return []string{"an earlier run has the port, or another program: leave it out in the test"}
+	case errors.As(err, &path):
+		return []string{"files are those of the machine, and the same for each run: make " + path.Path +
+			" before Check, or leave it out in the test"}
+	}
+	return nil
+}

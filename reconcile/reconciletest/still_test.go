@@ -1,0 +1,140 @@
+package reconciletest_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+)
+
+// stills are programs that do something which virtual time does not reach.
+var stills = map[string]func(ctx context.Context, cfg *rest.Config) error{
+	"port": func(ctx context.Context, _ *rest.Config) error {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		go func() { _, _ = l.Accept() }()
+		<-ctx.Done()
+		return nil
+	},
+	"connection": func(ctx context.Context, _ *rest.Config) error {
+		silent, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		defer silent.Close()
+		c, err := net.Dial("tcp", silent.Addr().String())
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_, err = c.Read(make([]byte, 1))
+		return err
+	},
+	"goroutine": func(context.Context, *rest.Config) error {
+		<-worker
+		return nil
+	},
+	"clock": func(ctx context.Context, _ *rest.Config) error {
+		<-ticker.C
+		<-ctx.Done()
+		return nil
+	},
+	"lock": func(ctx context.Context, cfg *rest.Config) error {
+		core, err := kubernetes.NewForConfig(cfg)
+		if err != nil {
+			return err
+		}
+		var mu sync.Mutex
+		var both sync.WaitGroup
+		for range 2 {
+			both.Go(func() {
+				mu.Lock()
+				defer mu.Unlock()
+				_, _ = core.CoreV1().Pods("default").List(ctx, metav1.ListOptions{})
+			})
+		}
+		both.Wait()
+		<-ctx.Done()
+		return nil
+	},
+	"process": func(context.Context, *rest.Config) error { return exec.Command("sleep", "600").Run() },
+}
+
+var (
+	worker = make(chan int)
+	ticker = time.NewTicker(time.Hour)
+)
+
+const stillEnv = "RECONCILETEST_STILL"
+
+// TestStandsStill is not a test of its own: [TestWhatStopsAProgram] runs it in a process that it may break.
+func TestStandsStill(t *testing.T) {
+	run := stills[os.Getenv(stillEnv)]
+	if run == nil {
+		t.Skip("it is a part of another test")
+	}
+	sc := greets(run)
+	sc.Server.Roles, sc.User = nil, ""
+	reconciletest.Check(t, sc)
+}
+
+// TestWhatStopsAProgram is about the line and the advice, which come within seconds.
+func TestWhatStopsAProgram(t *testing.T) {
+	for what, want := range map[string]string{
+		"port":       `still_test.go:\d+: it listens on a port;\s+leave that out in the test: controller-runtime's`,
+		"connection": `still_test.go:\d+: it waits for the network, or for a pipe;\s+Scenario.Outside stands in`,
+		"goroutine":  `still_test.go:\d+: it waits for a channel, a timer or a goroutine that was made outside`,
+		"clock":      `still_test.go:\d+: it waits for a channel, a timer or a goroutine that was made outside`,
+		"lock": `(?s)still_test.go:\d+: it waits for a lock;.*of those who may hold the lock, these wait for the ` +
+			`answer to a request: .*still_test.go:\d+`,
+		"process": `still_test.go:\d+: it waits for the operating system`,
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			// go test's own limit ends it if it is not said.
+			cmd := exec.Command(os.Args[0], "-test.run=^TestStandsStill$", "-test.timeout=2m") //nolint:gosec // itself
+			cmd.Env = append(os.Environ(), stillEnv+"="+what)
+			out, err := cmd.CombinedOutput()
+			require.Error(t, err, "%s", out)
+			require.Contains(t, string(out), "a run stands still", "%s", out)
+			require.Regexp(t, want, string(out))
+			require.NotContains(t, string(out), "panic: test timed out")
+		})
+	}
+}
+
+// TestWhatEndsAProgram has a hint beside the error.
+func TestWhatEndsAProgram(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	for hint, run := range map[string]func(context.Context, *rest.Config) error{
+		"files are those of the machine, and the same for each run: make /no/such/file before Check": func(
+			context.Context, *rest.Config) error {
+			_, err := os.ReadFile("/no/such/file")
+			return err
+		},
+		"an earlier run has the port, or another program": func(context.Context, *rest.Config) error {
+			_, err := net.Listen("tcp", taken.Addr().String())
+			return err
+		},
+	} {
+		found := reconciletest.Search(t, greets(run))
+		require.Len(t, found, 1)
+		require.Equal(t, "runs until its ctx ends", found[0].Rule)
+		require.Contains(t, found[0].Detail[len(found[0].Detail)-1], hint, found[0].Detail)
+	}
+}
