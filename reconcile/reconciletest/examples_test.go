@@ -6,3 +6,4 @@ import "testing"
 func TestExampleUnit(t *testing.T)     { testKeeper(t) }
 func TestExampleInMemory(t *testing.T) { testGreeter(t) }
 func TestExampleCluster(t *testing.T)  { testBudgets(t) }
+func TestExampleOutside(t *testing.T)  { testBuckets(t) }

@@ -55,7 +55,8 @@ func (s *Scenario) isOff(rule string) bool { return slices.Contains(s.Off, rule)
 func (s *Scenario) spares(d disturbance) bool {
 	return slices.ContainsFunc(s.Off, func(off string) bool {
 		name := nameOfKind(d.what)
-		return off == name || d.of != "" && off == name+" "+d.of
+		return off == name || d.of != "" && off == name+" "+d.of ||
+			off == of(d.program, name) || d.of != "" && off == of(d.program, name+" "+d.of)
 	})
 }
 
@@ -63,6 +64,9 @@ func (s *Scenario) spares(d disturbance) bool {
 func (s *Scenario) validateOff() error {
 	for i, off := range s.Off {
 		known := slices.Contains(switchable, off)
+		if program, rest, ok := strings.Cut(off, ": "); ok && slices.Contains(s.names(), program) {
+			off = rest
+		}
 		for _, what := range slices.Concat(atWrites, atReads, atHooks, atOthers, atAPIWrites, atSteps, ofResources) {
 			name := nameOfKind(what)
 			known = known || off == name || strings.HasPrefix(off, name+" ")

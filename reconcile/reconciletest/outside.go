@@ -3,6 +3,7 @@ package reconciletest
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -44,7 +45,8 @@ type exit struct {
 // it.
 func openExit(t *testing.T) *exit {
 	e := &exit{before: http.DefaultTransport, bubbles: make(map[string]*gates)}
-	replaced := &http.Transport{DialContext: e.dial, DialTLSContext: e.dial, DisableKeepAlives: true}
+	replaced := &http.Transport{DialContext: e.dialer((&net.Dialer{}).DialContext),
+		DialTLSContext: e.dialer((&tls.Dialer{}).DialContext), DisableKeepAlives: true}
 	replaced.RegisterProtocol("http", e)
 	replaced.RegisterProtocol("https", e)
 	http.DefaultTransport = replaced
@@ -146,24 +148,29 @@ func (e *exit) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// dial connects a clone of the transport, which has no protocols of its own, to a server in memory.
-func (e *exit) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	gs, p, err := e.callerOf(ctx)
-	switch {
-	case gs == nil || p == nil && err == nil:
-		return (&net.Dialer{}).DialContext(ctx, network, address)
-	case err != nil:
-		return nil, gs.unserved("a connection to "+address, err)
+type dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
+// dialer connects a clone of the transport, which has no protocols of its own, to a server in memory. A clone that
+// something else than a program has made goes where it always would.
+func (e *exit) dialer(otherwise dialer) dialer {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		gs, p, err := e.callerOf(ctx)
+		switch {
+		case gs == nil || p == nil && err == nil:
+			return otherwise(ctx, network, address)
+		case err != nil:
+			return nil, gs.unserved("a connection to "+address, err)
+		}
+		if _, known := gs.apiOf(address); !known {
+			return nil, gs.unserved("a connection to "+address, errNoAPI)
+		}
+		here, there := net.Pipe()
+		server := &http.Server{Handler: forwarder{e}, BaseContext: func(net.Listener) context.Context {
+			return context.WithValue(context.Background(), processKey{}, p)
+		}}
+		gs.group.Go("connection to "+address, func() { _ = server.Serve(&single{conn: there}) }) // it says: no more
+		return here, nil
 	}
-	if _, known := gs.apiOf(address); !known {
-		return nil, gs.unserved("a connection to "+address, errNoAPI)
-	}
-	here, there := net.Pipe()
-	server := &http.Server{Handler: forwarder{e}, BaseContext: func(net.Listener) context.Context {
-		return context.WithValue(context.Background(), processKey{}, p)
-	}}
-	gs.group.Go("connection to "+address, func() { _ = server.Serve(&single{conn: there}) }) // it says: no more
-	return here, nil
 }
 
 // forwarder serves the connections of clones.

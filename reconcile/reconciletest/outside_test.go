@@ -104,8 +104,6 @@ func naiveRound(ctx context.Context, core kubernetes.Interface, client *http.Cli
 
 func defaultClient() *http.Client { return http.DefaultClient }
 
-func TestExampleOutside(t *testing.T) { testBuckets(t) }
-
 // TestANaiveProgramMakesThingsTwice is about each way in which a program can lose what it has made outside.
 func TestANaiveProgramMakesThingsTwice(t *testing.T) {
 	sc := clouded(naive(defaultClient))

@@ -44,8 +44,9 @@ func applies(name, key string, value func(text string) string) reconciletest.Pro
 func plainText(text string) string { return text }
 func length(text string) string    { return fmt.Sprint(len(text)) }
 
-// overwrites is a program that reads the ConfigMap, sets a key, and writes the whole, whatever was written meanwhile.
-func overwrites(name, key string, value func(text string) string) reconciletest.Program {
+// overwrites is a program that reads the ConfigMap, sets a key, and writes the whole: only if nothing was written
+// meanwhile if it is careful.
+func overwrites(name, key string, careful bool, value func(text string) string) reconciletest.Program {
 	return reconciletest.Program{Name: name, Run: plain(func(ctx context.Context, g *unstructured.Unstructured,
 		c clients) error {
 		text, _, _ := unstructured.NestedString(g.Object, "spec", "text")
@@ -56,7 +57,9 @@ func overwrites(name, key string, value func(text string) string) reconciletest.
 		} else if err != nil {
 			return err
 		}
-		m.Data[key], m.ResourceVersion = value(text), ""
+		if m.Data[key] = value(text); !careful {
+			m.ResourceVersion = ""
+		}
 		_, err = maps.Update(ctx, m, metav1.UpdateOptions{})
 		return err
 	})}
@@ -64,6 +67,7 @@ func overwrites(name, key string, value func(text string) string) reconciletest.
 
 func TestCheckFindsNothingInTwoProgramsThatShareAnObject(t *testing.T) {
 	reconciletest.Check(t, together(applies("writer", "text", plainText), applies("counter", "length", length)))
+	reconciletest.Check(t, together(applies("writer", "text", plainText), overwrites("counter", "length", true, length)))
 }
 
 // TestTwoProgramsThatFight names both, and the field.
@@ -81,7 +85,7 @@ func TestTwoProgramsThatFight(t *testing.T) {
 
 // TestAProgramThatWipesAFieldOfAnother has written it back with an object that it has read before.
 func TestAProgramThatWipesAFieldOfAnother(t *testing.T) {
-	sc := together(applies("writer", "text", plainText), overwrites("counter", "length", length))
+	sc := together(applies("writer", "text", plainText), overwrites("counter", "length", false, length))
 	found := reconciletest.Search(t, sc)
 	require.NotEmpty(t, found)
 	var wiped *reconciletest.Finding
@@ -137,6 +141,12 @@ func TestProgramsAreExplored(t *testing.T) {
 }
 
 func TestWhatIsWrongWithPrograms(t *testing.T) {
+	off := together(applies("writer", "text", plainText), applies("counter", "length", length))
+	off.Replay = "v1 seed=0 steps=1: "
+	off.Off = []string{"counter: crash after patch configmaps", "writer: cold start"}
+	require.NoError(t, reconciletest.Validate(off))
+	off.Off = []string{"reader: cold start"}
+	require.ErrorContains(t, reconciletest.Validate(off), "neither a rule nor a disturbance")
 	good := together(applies("writer", "text", plainText), applies("counter", "length", length))
 	for text, change := range map[string]func(*reconciletest.Scenario){
 		"Scenario.Run or Scenario.User as well": func(sc *reconciletest.Scenario) { sc.Run = sc.Programs[0].Run },

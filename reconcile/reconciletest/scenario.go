@@ -54,7 +54,8 @@ type Scenario struct {
 	Mask func(o *unstructured.Unstructured)
 	// Off switches off rules and disturbances by their names, those of the lists in the doc comment of Check and in the
 	// package's: "is idempotent", "cold start". The name of a disturbance may be followed by what it is at: "delete
-	// persistentvolumeclaims", "crash after create jobs". With "ends alike" and "is reversible" off, Settled alone says
+	// persistentvolumeclaims", "crash after create jobs", and begin with the program that it meets, if there are
+	// several: "scaler: cold start". With "ends alike" and "is reversible" off, Settled alone says
 	// what the end must be. Check logs what is off. Empty: nothing.
 	Off []string
 
