@@ -65,8 +65,8 @@ func (a *authors) note(g *gate, e event, at time.Duration) {
 		}
 		a.turns[f]++
 		a.undone = append(a.undone, undoing{kind, fmt.Sprintf("%s has undone at %.3fs what %s did at %.3fs: "+
-			"%s of %s %s is %s again, and was %s", g, at.Seconds(), was.program, was.at.Seconds(), path, f.object.resource,
-			f.object.key(), cmp.Or(now.after, "nothing"), cmp.Or(now.before, "nothing"))})
+			"%s of %s %s is %s again, and was %s", g, at.Seconds(), was.program, was.at.Seconds(), path,
+			f.object.resource, f.object.key(), cmp.Or(now.after, "nothing"), cmp.Or(now.before, "nothing"))})
 	}
 }
 

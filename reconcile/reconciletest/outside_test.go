@@ -164,9 +164,11 @@ func TestDisturbancesOfTheOutside(t *testing.T) {
 	for disturbance, lines := range map[string][]string{
 		"lose answer to POST cloud.example.com #1": {"DELETE https://cloud.example.com/buckets/bucket-2: 200"},
 		"no answer to POST cloud.example.com #1": {
-			"POST https://cloud.example.com/buckets/: not seen by the server, which the program sees 1m0s later"},
+			"POST https://cloud.example.com/buckets/: not seen by the server, which the program sees 1m0s later",
+			"\n   91.00"}, // it waits for a second, and tries again
 		"late answer to POST cloud.example.com #1": {
-			"POST https://cloud.example.com/buckets/: 200, which the program sees 20s later"},
+			"POST https://cloud.example.com/buckets/: 200, which the program sees 20s later",
+			"   50.004s  1: update configmaps default/photos: 200"},
 		"500 for 20 s from POST cloud.example.com #1": {"500 for 20 s from POST cloud.example.com #1"},
 		"429 to DELETE cloud.example.com #1":          {"DELETE https://cloud.example.com/buckets/bucket-1: not seen"},
 		"second at POST cloud.example.com #1":         {"start of incarnation 2"},
@@ -178,6 +180,13 @@ func TestDisturbancesOfTheOutside(t *testing.T) {
 			require.Contains(t, story, line, "%s:\n%s", disturbance, story)
 		}
 	}
+}
+
+// TestAClientThatDoesNotWait gives up before the API does.
+func TestAClientThatDoesNotWait(t *testing.T) {
+	sc := clouded(naive(func() *http.Client { return &http.Client{Timeout: 10 * time.Second} }))
+	story := strings.Join(reconciletest.Story(t, sc, "v1 seed=0 steps=2: no answer to POST cloud.example.com #1"), "\n")
+	require.Contains(t, story, "   41.005s  1: POST https://cloud.example.com/buckets/: 200", story)
 }
 
 // TestCoverageOfTheOutside is about the report.

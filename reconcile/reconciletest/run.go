@@ -80,6 +80,7 @@ type run struct {
 	void      bool
 	hurried   bool // the next step is due, whatever the program does
 	hurriedAt time.Time
+	answered  time.Time // when the programs have seen all answers of APIs that are late
 	failure   *breach
 
 	journal
@@ -284,6 +285,9 @@ func (r *run) settle() {
 		}
 		r.revive()
 		limit := earlier(r.around.rests(begin), begin.Add(worldTime)).Add(settleTime)
+		if r.answered.After(last) {
+			last = r.answered
+		}
 		g, over := r.next(earlier(r.around.rests(last).Add(quiet), limit))
 		if g == nil && !over {
 			continue
@@ -404,13 +408,15 @@ func (r *run) let(g *gate) bool {
 		hit = meets(r, g)
 		if fault = hit.fault(g.request); g.api != nil {
 			fault, g.later = hit.apiFault()
+			if seen := time.Now().Add(g.later); g.later > 0 && seen.After(r.answered) {
+				r.answered = seen
+			}
 		}
 	}
 	r.letWebhooks(hit)
 	switch hit.what {
 	case held:
 		r.disturb(hit)
-		r.note(hurt, "%s waits", g)
 		r.gates.holdBack(g, heldFor)
 		return false
 	case outage:
