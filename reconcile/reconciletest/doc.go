@@ -229,9 +229,10 @@
 //	                           others that want it. A channel with one element does the same, and may be held.
 //	another process, a pipe    Leave it out.
 //
-// Go ends the test with a panic about synctest if a goroutine from outside uses a channel or a timer of the run. Files
-// are those of the machine: they stay from one run to the next, and a program that keeps something in them is not
-// deterministic, which go test -v says. A program that ends by itself since a file is missing is a finding.
+// Go ends the test with a fatal error about synctest if a goroutine from outside uses a channel or a timer of a run, or
+// a run those of an earlier one; its stack has the line. Files are those of the machine: they stay from one run to the
+// next, and a program that keeps something in them is not deterministic, which go test -v says. A program that ends by
+// itself since a file is missing, or a port is taken, is a finding that says so.
 //
 // # All schedules
 //

@@ -1,9 +1,11 @@
 package reconciletest_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -180,4 +182,30 @@ func TestWhatIsWrongWithPrograms(t *testing.T) {
 		sc.Replay = "v1 seed=0 steps=1: writer: slow; counter: held at patch configmaps #1; cold start"
 		return sc
 	}())))
+}
+
+// TestSeveralProgramsAreDeterministic is about two that share ConfigMaps, of which one keeps something outside.
+func TestSeveralProgramsAreDeterministic(t *testing.T) {
+	processors := runtime.GOMAXPROCS(0)
+	defer runtime.GOMAXPROCS(processors)
+	sc := greets(nil)
+	sc.Programs = []reconciletest.Program{{Name: "greeter", Run: runGreeter}, {Name: "buckets", Run: runBuckets}}
+	sc.User, sc.Server.Roles = "", nil
+	sc.Outside = clouded(nil).Outside
+	for _, schedule := range []string{
+		"v1 seed=0 steps=3: ",
+		"v1 seed=3 steps=3: greeter: crash after create configmaps #1; buckets: no answer to PUT cloud.example.com #1",
+		"v1 seed=0 steps=3: buckets: held at patch configmaps #1; greeter: second at update configmaps #1",
+	} {
+		var first string
+		for _, n := range []int{1, 2, 4} {
+			runtime.GOMAXPROCS(n)
+			for _, trace := range reconciletest.Traces(t, sc, schedule, 10) {
+				first = cmp.Or(first, trace)
+				require.Equal(t, first, trace)
+			}
+		}
+		require.Contains(t, first, "buckets 1: PUT https://cloud.example.com/buckets/")
+		require.Contains(t, first, "greeter 1: create configmaps default/: 201, a made")
+	}
 }
