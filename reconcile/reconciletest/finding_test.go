@@ -47,6 +47,19 @@ func rules(all []*reconciletest.Finding) (names []string) {
 	return names
 }
 
+// TestGoroutinesMayBeLeft where the rule against them is switched off, as for a program that counts on the end of its
+// process.
+func TestGoroutinesMayBeLeft(t *testing.T) {
+	s := greets(func(ctx context.Context, cfg *rest.Config) error {
+		go func() {
+			select {} // nothing ends it
+		}()
+		return plain(right)(ctx, cfg)
+	})
+	s.Budget, s.Off = 100*time.Millisecond, []string{"leaves no goroutine behind"}
+	reconciletest.Check(t, s)
+}
+
 // TestCheckGoesOnAfterAFinding and shows what is alike once.
 func TestCheckGoesOnAfterAFinding(t *testing.T) {
 	all := reconciletest.Search(t, mistaken())
@@ -324,4 +337,25 @@ func TestANamesakeNeedsWhatItIsTheNamesakeOf(t *testing.T) {
 	s.Server.Roles, s.User = nil, ""
 	story := strings.Join(reconciletest.Story(t, s, "v1 seed=0 steps=1: namesake after step 1"), "\n")
 	require.NotContains(t, story, "namesake")
+}
+
+// slowToRepeat drops no write that failed, and repeats it after five minutes: a queue that has failed often waits long.
+func slowToRepeat(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+	err := right(ctx, g, c)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(5 * time.Minute):
+	}
+	return err
+}
+
+// TestARepeatedWriteIsWaitedFor is about a program that is settled before it has repeated what failed.
+func TestARepeatedWriteIsWaitedFor(t *testing.T) {
+	s := greets(plain(slowToRepeat))
+	s.Settled = func(*reconciletest.Server) error { return nil }
+	s.Replay = "v1 seed=0 steps=3: 500 to update configmaps #2"
+	require.Empty(t, reconciletest.Search(t, s))
 }

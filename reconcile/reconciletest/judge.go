@@ -31,7 +31,7 @@ func (r verdict) pass() {
 			r.run.pass(waits)
 			continue
 		}
-		if err == nil && len(stays) == 0 {
+		if err == nil && len(stays) == 0 && !r.repeats(limit) {
 			break
 		}
 		if until := earlier(r.around.rests(begin), begin.Add(worldTime)).Add(settleTime); until.After(limit) {
@@ -66,6 +66,12 @@ func (r verdict) pass() {
 	r.foreign()
 	r.rest(err == nil)
 	r.idles()
+}
+
+// repeats reports whether a write that has failed may still be repeated, and is missing: a queue that has failed often
+// waits for minutes.
+func (r verdict) repeats(limit time.Time) bool {
+	return len(r.failed) > 0 && time.Now().Before(limit) && r.unlike()
 }
 
 // deleteLeft deletes what the schedule asks for; see variance.

@@ -12,8 +12,9 @@ import (
 
 const (
 	// mostConflicts is how many writes of one object in a row may be about an old version of it. A queue that waits
-	// twice as long after each failure, from 5 ms on, makes 14 in a minute.
-	mostConflicts = 30
+	// twice as long after each failure, from 5 ms on, makes 14 in a minute, and each may be five of
+	// retry.RetryOnConflict, as those of Kubernetes' StatefulSet controller are.
+	mostConflicts = 75
 	// mostBroken is how often a request may come again in a pause that the server has asked for: an event may bring a
 	// key back before its time.
 	mostBroken = 3

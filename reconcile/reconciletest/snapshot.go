@@ -128,8 +128,11 @@ func (s snapshot) ordered() snapshot {
 	return sorted
 }
 
-// stripMetadata removes what the server makes. The generation stays, for flatten.
+// stripMetadata removes what the server makes, and what only counts. The generation stays, for flatten.
 func stripMetadata(u *unstructured.Unstructured) {
+	if kind := u.GroupVersionKind(); kind.Group == appsv1.GroupName && kind.Kind == "ControllerRevision" {
+		delete(u.Object, "revision") // which counts the revisions that there have been
+	}
 	metadata, _ := u.Object["metadata"].(map[string]any)
 	for _, field := range []string{"uid", "resourceVersion", "creationTimestamp", "managedFields"} {
 		delete(metadata, field)
