@@ -90,11 +90,11 @@ func (w *World) statefulSet(ctx context.Context, i Item) (again time.Duration, e
 	if err := m.change(ctx); err != nil {
 		return 0, err
 	}
-	if pods, _, err = w.podsOf(ctx, set); err != nil {
+	if pods, going, err = w.podsOf(ctx, set); err != nil {
 		return 0, err
 	}
 	r.count(pods)
-	t := w.count(pods, set.Spec.MinReadySeconds)
+	t := w.count(append(pods, going...), set.Spec.MinReadySeconds) // Kubernetes counts a pod until it is gone
 	return t.again, carried(ctx, w, set, c.UpdateStatus, func(s *appsv1.StatefulSet) { r.report(s, t) })
 }
 
