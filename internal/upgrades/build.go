@@ -1,14 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/thermostat-go/thermostat/internal/foreign"
 )
 
 // built is a version of an operator.
@@ -47,14 +46,14 @@ func build(ctx context.Context, o operator, version string) (*built, error) {
 		link = "-X " + o.version + "=" + strings.TrimPrefix(version, "v")
 	}
 	// This takes a second if the program is the one that these flags and this version of Go make.
-	if _, err := goCommand(ctx, dir, "build", "-mod=mod", "-ldflags="+link, "-o", "operator", o.program); err != nil {
+	if _, err := foreign.Go(ctx, dir, "build", "-mod=mod", "-ldflags="+link, "-o", "operator", o.program); err != nil {
 		return nil, fmt.Errorf("%s %s: %w", o.name, version, err)
 	}
 	module := o.module
 	if o.definitionsOf != "" {
 		module = o.definitionsOf
 	}
-	source, err := goCommand(ctx, dir, "list", "-m", "-f", "{{.Dir}}", module)
+	source, err := foreign.Go(ctx, dir, "list", "-m", "-f", "{{.Dir}}", module)
 	if err != nil {
 		return nil, err
 	}
@@ -66,22 +65,6 @@ func build(ctx context.Context, o operator, version string) (*built, error) {
 		b.definitions = append(b.definitions, files...)
 	}
 	return b, nil
-}
-
-// module is a go.mod.
-type module struct {
-	Require []struct{ Path, Version string }
-	Replace []struct {
-		Old, New struct{ Path, Version string }
-	}
-}
-
-func readModule(ctx context.Context, file string) (m module, err error) {
-	data, err := goCommand(ctx, ".", "mod", "edit", "-json", file)
-	if err == nil {
-		err = json.Unmarshal(data, &m)
-	}
-	return m, err
 }
 
 // require makes a module in dir that depends on the operator, and on what the module in the folder with depends on, in
@@ -97,15 +80,7 @@ func require(ctx context.Context, o operator, version, dir, with string) error {
 	if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module upgraded\n"), 0o644); err != nil {
 		return err
 	}
-	found, err := goCommand(ctx, dir, "mod", "download", "-json", o.module+"@"+version)
-	if err != nil {
-		return err
-	}
-	var source struct{ GoMod string }
-	if err := json.Unmarshal(found, &source); err != nil {
-		return err
-	}
-	own, err := readModule(ctx, source.GoMod)
+	own, err := foreign.Released(ctx, dir, o.module+"@"+version)
 	if err != nil {
 		return err
 	}
@@ -120,7 +95,7 @@ func require(ctx context.Context, o operator, version, dir, with string) error {
 		}
 	}
 	if with != "" {
-		other, err := readModule(ctx, filepath.Join(with, "go.mod"))
+		other, err := foreign.Read(ctx, filepath.Join(with, "go.mod"))
 		if err != nil {
 			return err
 		}
@@ -132,21 +107,10 @@ func require(ctx context.Context, o operator, version, dir, with string) error {
 		}
 	}
 	if len(edit) > 2 {
-		if _, err := goCommand(ctx, dir, edit...); err != nil {
+		if _, err := foreign.Go(ctx, dir, edit...); err != nil {
 			return err
 		}
 	}
-	_, err = goCommand(ctx, dir, "get", o.program+"@"+version)
+	_, err = foreign.Go(ctx, dir, "get", o.program+"@"+version)
 	return err
-}
-
-func goCommand(ctx context.Context, dir string, args ...string) ([]byte, error) {
-	c := exec.CommandContext(ctx, "go", args...)
-	var failed bytes.Buffer
-	c.Dir, c.Stderr = dir, &failed
-	out, err := c.Output()
-	if err != nil {
-		return nil, fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, failed.String())
-	}
-	return out, nil
 }
