@@ -182,6 +182,10 @@ zoo: ## published bugs of real controllers, found by Check on three libraries: 2
 upgrades: build ## plans of upgrades of operators of others, beside the upgrades; in internal/upgrades/RESULTS.md
 	cd internal/upgrades && nice go run . -save RESULTS.md
 
+.PHONY: realbugs
+realbugs: ## published bugs of others, looked for in their releases; in internal/realbugs/RESULTS.md
+	cd internal/realbugs && nice go run . -save RESULTS.md
+
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME (20s)
 	@set -e; for package in $$(go list ./...); do \
@@ -243,6 +247,7 @@ lint: all-systems ## gofmt, 120 columns, go vet (also as on macOS and Windows), 
 	cd internal/browser && go vet ./... && go tool -modfile=../tools/go.mod staticcheck ./...
 	cd internal/zoo && go vet ./... && go tool -modfile=../tools/go.mod staticcheck ./...
 	cd internal/upgrades && go vet ./... && go tool -modfile=../tools/go.mod staticcheck ./...
+	cd internal/realbugs && go vet ./... && go tool -modfile=../tools/go.mod staticcheck ./...
 	cd examples/etcd && go vet ./... && go tool -modfile=../../internal/tools/go.mod staticcheck ./...
 	cd informer/ctrlruntime && go vet ./... && go tool -modfile=../../internal/tools/go.mod staticcheck ./...
 	cd informer/packed && go vet ./... && go tool -modfile=../../internal/tools/go.mod staticcheck ./...
@@ -305,7 +310,7 @@ vulndb: ## a copy of the database of vulnerabilities in .build/vulndb, from the 
 		go run golang.org/x/vulndb/cmd/indexdb@$$version -out ../../.build/vulndb \
 		-vulns "$$(go mod download -json golang.org/x/vulndb@$$version | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')/data/osv"
 TREES = . $(MODULES) examples/etcd internal/controlplane internal/bench internal/controllerruntime internal/zoo \
-	internal/upgrades internal/browser internal/tools
+	internal/upgrades internal/realbugs internal/browser internal/tools
 
 .PHONY: test-release
 test-release: ## does make release refuse what is broken? 3 minutes

@@ -1,0 +1,111 @@
+package main
+
+import "regexp"
+
+// program is one of others, with a published bug in a release.
+type program struct {
+	// name is that of its folder in testdata.
+	name     string
+	module   string
+	old, new string // with the bug, and with its fix; empty: there is none
+	// definitions are files with CustomResourceDefinitions, as a pattern in the folder of definitionsOf. That is a
+	// module, or empty: the program's.
+	definitions, definitionsOf string
+	// apart: the old version is required under the path released.
+	apart bool
+	bugs  []bug
+}
+
+// released is the path of an old Kubernetes.
+const released = "released.test/kubernetes"
+
+// bug is a published one.
+type bug struct {
+	published string // as a link
+	about     string
+	test      string
+	// shows matches what Check prints of a finding that is this bug.
+	shows *regexp.Regexp
+	// first says what Check said of the version with the fix at the first try.
+	first string
+}
+
+var programs = []program{
+	{
+		name: "jobset", module: "sigs.k8s.io/jobset", old: "v0.11.1", new: "v0.12.0",
+		definitions: "config/components/crd/bases/*.yaml",
+		bugs: []bug{{
+			published: "https://github.com/kubernetes-sigs/jobset/pull/1194", test: "TestJobSet",
+			about: "a status that could not be written is not written again",
+			shows: regexp.MustCompile(`repeats a write that failed`),
+			first: `2 findings, both by design: what a third party deletes of a JobSet that is done is not made anew`,
+		}},
+	},
+	{
+		name: "jobset", module: "sigs.k8s.io/jobset", old: "v0.11.0", new: "v0.12.0",
+		definitions: "config/components/crd/bases/*.yaml",
+		bugs: []bug{{
+			published: "https://github.com/kubernetes-sigs/jobset/pull/1167", test: "TestJobSet",
+			about: "the Jobs of a JobSet that was deleted are taken for its namesake's",
+			shows: regexp.MustCompile(`namesake`),
+			first: `the same`,
+		}},
+	},
+	{
+		name: "external-snapshotter", module: "github.com/kubernetes-csi/external-snapshotter/v8",
+		old: "v8.5.0", new: "v8.6.0", definitions: "config/crd/*.k8s.io_*.yaml",
+		definitionsOf: "github.com/kubernetes-csi/external-snapshotter/client/v8",
+		bugs: []bug{{
+			published: "https://github.com/kubernetes-csi/external-snapshotter/issues/1366", test: "TestSnapshots",
+			about: "a snapshot that is deleted while it is restored stays",
+			shows: regexp.MustCompile(`lets go of what was deleted`),
+			first: `1, harmless: its EventBroadcasters stay until the process ends; with that off 1, which is real`,
+		}},
+	},
+	{
+		name: "agent-sandbox", module: "sigs.k8s.io/agent-sandbox", old: "v0.5.3", new: "v0.5.6",
+		definitions: "k8s/crds/*.yaml",
+		bugs: []bug{{
+			published: "https://github.com/kubernetes-sigs/agent-sandbox/issues/1215", test: "TestWarmPool",
+			about: "a warm pool makes more Sandboxes than it has replicas",
+			shows: regexp.MustCompile(`Sandboxes in a pool of`),
+			first: `1, of the test: it counted the Sandboxes of an earlier pool, and asked too much after a restart`,
+		}},
+	},
+	{
+		name: "lws", module: "sigs.k8s.io/lws", old: "v0.7.0", new: "v0.9.0", definitions: "config/crd/bases/*.yaml",
+		bugs: []bug{{
+			published: "https://github.com/kubernetes-sigs/lws/issues/776", test: "TestLeaderWorkerSet",
+			about: "with maxUnavailable 0 it asks for a StatefulSet that is invalid",
+			shows: regexp.MustCompile(`patch statefulsets default/serve: refused with 422`),
+			first: `1, a fault of the model: a pod that goes counts for a StatefulSet`,
+		}},
+	},
+	{
+		name: "statefulset", module: "k8s.io/kubernetes", old: "v1.36.0", new: "v1.37.1", apart: true,
+		bugs: []bug{{
+			published: "https://github.com/kubernetes/kubernetes/issues/137409", test: "TestStatefulSet",
+			about: "pods of a broken first revision are never replaced",
+			shows: regexp.MustCompile(`has the image broken`),
+			first: `3, faults of the model`,
+		}},
+	},
+	{
+		name: "cert-manager", module: "github.com/cert-manager/cert-manager", old: "v1.20.3", new: "v1.21.0",
+		definitions: "deploy/crds/*.yaml",
+		bugs: []bug{{
+			published: "https://github.com/cert-manager/cert-manager/issues/8514", test: "TestKeys",
+			about: "the next private key that the Certificate names is deleted",
+			shows: regexp.MustCompile(`names it as its next key`),
+			first: ``,
+		}},
+	},
+	{
+		name: "job", module: "k8s.io/kubernetes", old: "v1.37.1",
+		bugs: []bug{{
+			published: "https://github.com/kubernetes/kubernetes/issues/131917", test: "TestJob",
+			about: "a Job that is made anew under its name gets no pods",
+			shows: regexp.MustCompile(`(?s)namesake`),
+		}},
+	},
+}

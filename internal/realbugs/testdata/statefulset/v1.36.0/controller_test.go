@@ -1,0 +1,5 @@
+package check
+
+import "released.test/kubernetes/pkg/controller/statefulset"
+
+var newController = statefulset.NewStatefulSetController

@@ -1,0 +1,5 @@
+package check
+
+import "k8s.io/kubernetes/pkg/controller/statefulset"
+
+var newController = statefulset.NewStatefulSetController
