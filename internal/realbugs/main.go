@@ -94,8 +94,8 @@ type trial struct {
 	old, fixed *findings
 }
 
-// of looks for the bug in both versions. only: it compiles the tests, and does no more. logs: it reads those of the last
-// runs.
+// of looks for the bug in both versions. only: it compiles the tests, and does no more. logs: it reads those of the
+// last runs.
 func (t *trial) of(ctx context.Context, only, logs bool) error {
 	for _, of := range []struct {
 		version string
@@ -177,7 +177,8 @@ func (t *trial) row() string {
 	case len(t.fixed.all) > 0:
 		fixed = fmt.Sprintf("%d findings", len(t.fixed.all))
 	}
-	return row + fmt.Sprintf(" %s | %s | %d | %.1f | %s |\n", t.new, fixed, t.fixed.runs, t.fixed.cpu.Seconds(), t.first)
+	return row + fmt.Sprintf(" %s | %s | %d | %.1f | %s |\n", t.new, fixed, t.fixed.runs, t.fixed.cpu.Seconds(),
+		t.first)
 }
 
 // details lists the findings that are not the published bug.

@@ -59,7 +59,8 @@ var programs = []program{
 			published: "https://github.com/kubernetes-csi/external-snapshotter/issues/1366", test: "TestSnapshots",
 			about: "a snapshot that is deleted while it is restored stays",
 			shows: regexp.MustCompile(`lets go of what was deleted`),
-			first: `1, harmless: its EventBroadcasters stay until the process ends; with that off 1, which is real`,
+			first: `1, harmless: its EventBroadcasters stay until the process ends; with that off ` +
+				`1, which is real`,
 		}},
 	},
 	{
@@ -69,7 +70,8 @@ var programs = []program{
 			published: "https://github.com/kubernetes-sigs/agent-sandbox/issues/1215", test: "TestWarmPool",
 			about: "a warm pool makes more Sandboxes than it has replicas",
 			shows: regexp.MustCompile(`Sandboxes in a pool of`),
-			first: `1, of the test: it counted the Sandboxes of an earlier pool, and asked too much after a restart`,
+			first: `1, of the test: it counted the Sandboxes of an earlier pool, and those that a restart on ` +
+				`an old cache makes, which are switched off now`,
 		}},
 	},
 	{
@@ -78,7 +80,8 @@ var programs = []program{
 			published: "https://github.com/kubernetes-sigs/lws/issues/776", test: "TestLeaderWorkerSet",
 			about: "with maxUnavailable 0 it asks for a StatefulSet that is invalid",
 			shows: regexp.MustCompile(`patch statefulsets default/serve: refused with 422`),
-			first: `1, a fault of the model: a pod that goes counts for a StatefulSet`,
+			first: `1, a fault of the model: a pod that goes counts for a StatefulSet; ` +
+				`since then 1 by cold start, a number in a name`,
 		}},
 	},
 	{
@@ -87,7 +90,7 @@ var programs = []program{
 			published: "https://github.com/kubernetes/kubernetes/issues/137409", test: "TestStatefulSet",
 			about: "pods of a broken first revision are never replaced",
 			shows: regexp.MustCompile(`has the image broken`),
-			first: `3, faults of the model`,
+			first: `3, faults of the model; silent since they are mended`,
 		}},
 	},
 	{
@@ -97,7 +100,7 @@ var programs = []program{
 			published: "https://github.com/cert-manager/cert-manager/issues/8514", test: "TestKeys",
 			about: "the next private key that the Certificate names is deleted",
 			shows: regexp.MustCompile(`names it as its next key`),
-			first: ``,
+			first: `1, a fault of the model: a generated name that is used again`,
 		}},
 	},
 	{
