@@ -61,6 +61,11 @@ var programs = []program{
 			shows: regexp.MustCompile(`lets go of what was deleted`),
 			first: `1, harmless: its EventBroadcasters stay until the process ends; with that off ` +
 				`1, which is real`,
+		}, {
+			published: "https://github.com/kubernetes-csi/external-snapshotter/issues/1388", test: "TestSlowDriver",
+			about: "a snapshot that is deleted while the driver takes it stays",
+			shows: regexp.MustCompile(`lets go of what was deleted`),
+			first: `1, the same bug: the fix leaves a race`,
 		}},
 	},
 	{

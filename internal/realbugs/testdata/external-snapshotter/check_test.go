@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
@@ -48,7 +50,11 @@ func limiter() workqueue.TypedRateLimiter[string] {
 }
 
 // run is both mains, without flags: that of the snapshot controller, and that of the sidecar with a driver in memory.
-func run(ctx context.Context, cfg *rest.Config) error {
+func run(d time.Duration) func(context.Context, *rest.Config) error {
+	return func(ctx context.Context, cfg *rest.Config) error { return runWith(ctx, cfg, driver{time.Now().Add(d)}) }
+}
+
+func runWith(ctx context.Context, cfg *rest.Config, d driver) error {
 	client, err := clientset.NewForConfig(cfg)
 	if err != nil {
 		return err
@@ -66,7 +72,7 @@ func run(ctx context.Context, cfg *rest.Config) error {
 		coreFactory.Core().V1().PersistentVolumeClaims(), coreFactory.Core().V1().PersistentVolumes(), nil,
 		metrics.NewMetricsManager(), resync, limiter(), limiter(), limiter(), limiter(), false, true, false)
 	side := sidecar.NewCSISnapshotSideCarController(client, core, "driver", v1.VolumeSnapshotContents(),
-		v1.VolumeSnapshotClasses(), driver{}, nil, time.Minute, resync, "snapshot", -1, "groupsnapshot", -1, true,
+		v1.VolumeSnapshotClasses(), d, nil, time.Minute, resync, "snapshot", -1, "groupsnapshot", -1, true,
 		limiter(), false, contents, classes, limiter())
 	factory.Start(ctx.Done())
 	coreFactory.Start(ctx.Done())
@@ -80,13 +86,16 @@ func run(ctx context.Context, cfg *rest.Config) error {
 	return nil
 }
 
-// driver takes each snapshot at once.
-type driver struct{}
+// driver takes each snapshot at once, but none before a time.
+type driver struct{ from time.Time }
 
 var taken = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-func (driver) CreateSnapshot(_ context.Context, name, _ string, _, _ map[string]string) (string, string, time.Time,
+func (d driver) CreateSnapshot(_ context.Context, name, _ string, _, _ map[string]string) (string, string, time.Time,
 	int64, bool, error) {
+	if time.Now().Before(d.from) {
+		return "", "", taken, 0, false, status.Error(codes.DeadlineExceeded, "the driver is slow")
+	}
 	return "driver", name, taken, 1 << 30, true, nil
 }
 
@@ -153,7 +162,7 @@ func restoreAndDelete(ctx context.Context, cfg *rest.Config) error {
 
 func TestSnapshots(t *testing.T) {
 	reconciletest.Check(t, reconciletest.Scenario{
-		Run:    run,
+		Run:    run(0),
 		Server: reconciletest.Options{CRDs: []string{"crd"}, Rules: cel.Rules{}, Kinds: builtin.Kinds()},
 		World: &reconciletest.World{Takes: func(o reconciletest.Object) time.Duration {
 			if o.GetName() == "restored" {
@@ -164,5 +173,16 @@ func TestSnapshots(t *testing.T) {
 		Steps: append(reconciletest.ApplyYAML(volume, snapshot),
 			reconciletest.StepFunc("restore the snapshot, and delete it", restoreAndDelete)),
 		Off: []string{"leaves no goroutine behind"}, // an EventBroadcaster stays until the process ends
+	})
+}
+
+func TestSlowDriver(t *testing.T) {
+	reconciletest.Check(t, reconciletest.Scenario{
+		Run:    run(5 * time.Minute),
+		Server: reconciletest.Options{CRDs: []string{"crd"}, Rules: cel.Rules{}, Kinds: builtin.Kinds()},
+		World:  &reconciletest.World{},
+		Steps: append(reconciletest.ApplyYAML(volume, snapshot),
+			reconciletest.Delete("volumesnapshots.snapshot.storage.k8s.io", "default", "snapshot")),
+		Off: []string{"leaves no goroutine behind"},
 	})
 }
