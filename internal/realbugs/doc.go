@@ -2,7 +2,7 @@
 // README.md names, on the version that has it and on the one that has its fix. Their code is not changed.
 //
 //	make realbugs                          all of them; the table goes to RESULTS.md
-//	cd internal/realbugs; go run . jobset  one program; -v shows what Check prints
+//	cd internal/realbugs; go run . jobset  one program; -v shows what Check prints, -logs reads the last run's
 //
 // A test of a program is a folder of testdata, as its owner would write it; what differs between the two versions, such
 // as the name of a field, is in a folder of the version. The command makes a module of it, which requires the release
