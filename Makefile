@@ -112,7 +112,7 @@ test-node: build
 
 # The modules whose tests need no target of their own. A test of internal/controllerruntime reads files of another
 # module, whose changes the test cache does not see.
-TESTED = $(MODULES) internal/tools internal/controllerruntime internal/zoo internal/upgrades
+TESTED = $(MODULES) internal/tools internal/controllerruntime internal/zoo internal/upgrades internal/realbugs
 .PHONY: $(TESTED:%=test-in-%)
 $(TESTED:%=test-in-%): test-in-%: build
 	cd $* && $(TEST) -timeout 25m $(FLAGS) $(or $(ONLY),./...)
