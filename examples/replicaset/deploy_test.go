@@ -226,7 +226,7 @@ func TestDeployment(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, all.Items, 2, "the table, and the Lease of a replica")
 	for _, lease := range all.Items {
-		if lease.Name != "thermostat-replicaset-shards" { // the replica notices, and joins again
+		if lease.Name != "thermostat-replicaset" { // the replica notices, and joins again
 			require.NoError(t, leases.Delete(t.Context(), lease.Name, metav1.DeleteOptions{}))
 		}
 	}

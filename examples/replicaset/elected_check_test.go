@@ -102,7 +102,7 @@ func podsThere(s *reconciletest.Server, rs *appsv1.ReplicaSet) (n int) {
 
 // runElected runs the controller as the command does with --shards.
 func runElected(ctx context.Context, cfg *rest.Config) error {
-	shards, err := sharding.New(sharding.Options{REST: cfg, Namespace: "default", Name: "thermostat-replicaset-shards",
+	shards, err := sharding.New(sharding.Options{REST: cfg, Namespace: "default", Name: "thermostat-replicaset",
 		By: program.By})
 	if err != nil {
 		return err

@@ -48,7 +48,7 @@ func TestThreeReplicasAtWork(t *testing.T) {
 		require.NoError(t, err)
 		return n
 	}
-	const owned = `thermostat_slices_owned{name="thermostat-replicaset-shards"}`
+	const owned = `thermostat_slices_owned{name="thermostat-replicaset"}`
 	for name := range replicas {
 		require.Eventually(t, func() bool { return figure(name, owned) >= 85 }, time.Minute, 100*time.Millisecond, name)
 	}

@@ -147,13 +147,14 @@
 //
 // # From an elector to shards, and back
 //
-// Stop all replicas before: with the strategy Recreate, or by no replicas in between. A rolling update would have the
-// old leader and new replicas at work together, since neither knows of the other, whatever the Leases are called.
+// Give the table the Name of the elector's Lease. Shards do not take such a Lease, whether somebody holds it or not:
+// they wait, work on nothing, and [Shards.Ready] says why. So an update that begins while the old leader works does no
+// harm: the new replicas do not become ready, and a rolling update stops at the first one. Stop all old replicas, and
+// delete the Lease: then the shards begin. Under another Name neither knows of the other, and a rolling update has both
+// at work: then only the strategy Recreate, or a time without replicas, keeps them apart.
 //
-// Give the table a Name that no elector has had. Shards do not take an elector's Lease, whether somebody holds it or
-// not: they wait, work on nothing, and [Shards.Ready] says why. So a rolling update to shards under the elector's name
-// does no harm: the new replicas do not become ready. An elector takes the table's Lease, if it has that name, and the
-// replicas that see it stop: but it does not wait for them.
+// On the way back stop all replicas before. An elector takes the table's Lease, if it has that name, and the replicas
+// that see it stop: but it does not wait for them.
 //
 // # When a Lease of a replica is deleted or edited
 //

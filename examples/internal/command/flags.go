@@ -36,6 +36,8 @@ type Options struct {
 	RetryPeriod    time.Duration
 }
 
+const leaseNamespace = "leader-elect-resource-namespace"
+
 // ParseFlags returns the options of a command line. The error is pflag.ErrHelp after --help.
 func (p Program) ParseFlags(args []string) (Options, error) {
 	var o Options
@@ -59,7 +61,7 @@ func (p Program) ParseFlags(args []string) (Options, error) {
 		"give up when the API server cannot be reached for that long at the start")
 	fs.BoolVar(&o.LeaderElect, "leader-elect", true,
 		"work only while holding the lease, so that several replicas can run")
-	fs.StringVar(&o.LeaseNamespace, "leader-elect-resource-namespace", "kube-system", "namespace of the lease")
+	fs.StringVar(&o.LeaseNamespace, leaseNamespace, "kube-system", "namespace of the lease")
 	fs.StringVar(&o.LeaseName, "leader-elect-resource-name", p.manager(), "name of the lease")
 	fs.StringVar(&o.Identity, "leader-elect-identity", "",
 		"name of this replica in the lease; empty: the host name, which is a pod's name")
@@ -73,7 +75,8 @@ func (p Program) ParseFlags(args []string) (Options, error) {
 	if p.By != nil {
 		fs.BoolVar(&o.Shards, "shards", false,
 			"all replicas are at work, each on a share of the "+p.Kind+"s, in place of one that leads; the flags "+
-				"--leader-elect-* are about their leases, whose names begin with that of the lease and -shards")
+				"--leader-elect-* are about their leases, whose names begin with that of the lease; the replicas may "+
+				"change all leases of the namespace, so --leader-elect-resource-namespace has to be given")
 	}
 	if p.Flags != nil {
 		p.Flags(fs)
@@ -84,6 +87,10 @@ func (p Program) ParseFlags(args []string) (Options, error) {
 
 	if err := fs.Parse(args); err != nil {
 		return o, err
+	}
+	if o.Shards && !fs.Changed(leaseNamespace) {
+		return o, fmt.Errorf("--shards needs --%s: the replicas may change all leases there, so it should be one of "+
+			"their own", leaseNamespace)
 	}
 	return o, o.validate(fs.Args())
 }

@@ -53,11 +53,13 @@ func TestBadFlags(t *testing.T) {
 func TestShardsAreAChoiceOfTheProgram(t *testing.T) {
 	p := testProgram
 	p.By = sharding.ByKey
-	o, err := p.ParseFlags([]string{"--shards"})
+	o, err := p.ParseFlags([]string{"--shards", "--leader-elect-resource-namespace=gadgets"})
 	require.NoError(t, err)
 	require.True(t, o.Shards)
-	require.Contains(t, fmt.Sprint(p.Needs(o)), "delete")
-	_, err = p.ParseFlags([]string{"--shards", "--leader-elect=false"})
+	require.Contains(t, fmt.Sprint(p.Needs(o)["gadgets"]), "delete")
+	_, err = p.ParseFlags([]string{"--shards"})
+	require.ErrorContains(t, err, "--shards needs --leader-elect-resource-namespace: ")
+	_, err = p.ParseFlags([]string{"--shards", "--leader-elect-resource-namespace=gadgets", "--leader-elect=false"})
 	require.EqualError(t, err, "--shards needs --leader-elect: without it each replica would work on all objects")
 }
 

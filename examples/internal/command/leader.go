@@ -16,12 +16,14 @@ type Leader interface {
 	reconcile.Fencer
 }
 
-// leader makes the one that the flags ask for, or none.
+// leader makes the one that the flags ask for, or none. The table of shards has the name of the elector's Lease, so the
+// two cannot be at work together after an update from one to the other: shards do not take an elector's Lease, and are
+// not ready while there is one.
 func (p Program) leader(cfg *rest.Config, o Options) (Leader, error) {
 	switch {
 	case o.Shards:
 		return sharding.New(sharding.Options{
-			REST: cfg, Namespace: o.LeaseNamespace, Name: o.table(), Identity: o.Identity, By: p.By,
+			REST: cfg, Namespace: o.LeaseNamespace, Name: o.LeaseName, Identity: o.Identity, By: p.By,
 			LeaseDuration: o.LeaseDuration, RenewDeadline: o.RenewDeadline, RetryPeriod: o.RetryPeriod,
 		})
 	case o.LeaderElect:
@@ -33,16 +35,12 @@ func (p Program) leader(cfg *rest.Config, o Options) (Leader, error) {
 	return nil, nil
 }
 
-// table is the name of the Lease that has the table of the shards. It is not that of an election: replicas with shards
-// wait if they find one of that name.
-func (o Options) table() string { return o.LeaseName + "-shards" }
-
 // show has the collector show a leader.
 func show(collector *metrics.Collector, leader Leader, o Options) {
 	switch l := leader.(type) {
 	case *leaderelection.Elector:
 		collector.Elector(o.LeaseName, l.Stats)
 	case *sharding.Shards:
-		collector.Shards(o.table(), l.Stats)
+		collector.Shards(o.LeaseName, l.Stats)
 	}
 }

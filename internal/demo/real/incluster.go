@@ -45,7 +45,7 @@ func (c *inCluster) About() story.About {
 
 // Leases has the one with the table of the controller in examples/replicaset/deploy.
 func (c *inCluster) Leases() []types.NamespacedName {
-	return []types.NamespacedName{{Namespace: deployedIn, Name: deployed + "-shards"}}
+	return []types.NamespacedName{{Namespace: deployedIn, Name: deployed}}
 }
 
 func (c *inCluster) Open(ctx context.Context) (cfg *rest.Config, namespace, result string, err error) {

@@ -66,11 +66,7 @@ func letters(controller string) []string {
 // Leases are those of the controllers.
 func (r *Replicas) Leases() (leases []types.NamespacedName) {
 	for _, controller := range r.Controllers {
-		name := "thermostat-" + controller
-		if controller == sharing {
-			name += "-shards"
-		}
-		leases = append(leases, types.NamespacedName{Namespace: leaseNamespace, Name: name})
+		leases = append(leases, types.NamespacedName{Namespace: leaseNamespace, Name: "thermostat-" + controller})
 	}
 	return leases
 }
