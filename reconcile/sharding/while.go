@@ -2,8 +2,12 @@ package sharding
 
 import (
 	"context"
+	"errors"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // While calls f where the slice of a key is owned, until ctx ends. It is for what one process of all has to do, such
@@ -15,8 +19,13 @@ import (
 //	}}
 //
 // The context of f ends when ctx does, when the slice is lost, and at once when others have asked for the slice: the
-// keys of the slice wait until f has returned. It is that of work on the slice for [Shards.Fence] and [Shards.Epoch].
-// When the slice comes back f is called again. While returns nil when ctx has ended, and what f has returned by itself.
+// keys of the slice wait until f has returned, which it has to within DrainTimeout + StopGrace. It is that of work on the
+// slice for [Shards.Fence] and [Shards.Epoch]. When the slice comes back f is called again. While returns nil when ctx
+// has ended, and what f has returned by itself; an error of f after it was told to end is logged.
+//
+// If some of f's work goes on when it returns, it returns an error that wraps [ErrStuck], and so does While: the slice
+// is not given away, its keys run nowhere, [Shards.Check] fails once others have asked for the slice, and the process
+// should exit.
 //
 // What f writes is in no word to the next owner of the slice, whose caches may not show it yet: f reads from the server
 // what it has to know of that.
@@ -34,19 +43,29 @@ func (s *Shards) While(ctx context.Context, key types.NamespacedName, f func(ctx
 			continue
 		}
 		w := working.Value(workKey{s}).(*work)
-		if over, err := w.call(working, leave, f); !over {
+		over, err := w.call(working, leave, f)
+		if over == nil || errors.Is(err, ErrStuck) {
 			return err
+		}
+		if err != nil && !lifecycle.IsOnly(err, over, context.Canceled, ErrNotOwned) {
+			klog.FromContext(ctx).Error(err, "A function of While failed while it was to end", "table", s.String(),
+				"key", key)
 		}
 	}
 	return nil
 }
 
-// call calls f once, as work with that context. over says that it was told to end.
-func (w *work) call(working context.Context, leave func(), f func(context.Context) error) (over bool, err error) {
-	defer leave()
+// call calls f once, as work with that context. over is why it was told to end, nil if it was not. The work does not end
+// with the call if f says that some of it goes on.
+func (w *work) call(working context.Context, leave func(), f func(context.Context) error) (over, err error) {
+	defer func() {
+		if !errors.Is(err, ErrStuck) {
+			leave()
+		}
+	}()
 	ctx, cancel := context.WithCancelCause(working)
 	defer cancel(nil)
 	defer context.AfterFunc(w.kept, func() { cancel(context.Cause(w.kept)) })()
 	err = f(ctx)
-	return ctx.Err() != nil, err
+	return context.Cause(ctx), err
 }

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
@@ -87,5 +90,65 @@ func TestWhileReturnsWhatItsFunctionReturns(t *testing.T) {
 		key := types.NamespacedName{Name: "sweep"}
 		require.ErrorIs(t, a.While(quiet, key, func(context.Context) error { return wrong }), wrong)
 		require.NoError(t, a.While(quiet, key, func(context.Context) error { return nil }))
+	})
+}
+
+// TestWhileKeepsTheSliceOfAFunctionWhoseWorkGoesOn: no other replica gets it, and the health check says so.
+func TestWhileKeepsTheSliceOfAFunctionWhoseWorkGoesOn(t *testing.T) {
+	inGroup(t, func(o *Options) { o.DrainTimeout = 5 * time.Second }, func(g *testGroup) {
+		a := g.start("a")
+		g.start("b")
+		time.Sleep(20 * time.Second)
+		slice := a.Stats().Slices[0]
+		key := keyOf(slice, 64)
+		ran := make(chan error, 1)
+		go func() {
+			ran <- a.While(quiet, key, func(ctx context.Context) error {
+				<-ctx.Done()
+				return fmt.Errorf("a worker %w", ErrStuck)
+			})
+		}()
+		time.Sleep(time.Second)
+		require.Empty(t, ran)
+		a.cancel()
+		require.ErrorIs(t, <-ran, ErrStuck)
+		time.Sleep(4 * time.Second)
+		for _, m := range g.members[1:] {
+			require.NotContains(t, m.Stats().Slices, slice, "a worker of a may be at work in it")
+		}
+		<-a.done
+		require.ErrorIs(t, a.err, ErrStuck)
+		require.ErrorIs(t, a.Check(nil), ErrStuck)
+		<-a.works.Done()
+		a.err = nil
+		time.Sleep(20 * time.Second)
+		require.Len(t, g.shares(), 1, "its Lease has run out, and by then its process should have exited")
+	})
+}
+
+// TestWhileTellsOfErrorsOfAFunctionThatWasToldToEnd in the log.
+func TestWhileTellsOfErrorsOfAFunctionThatWasToldToEnd(t *testing.T) {
+	inGroup(t, nil, func(g *testGroup) {
+		a := g.start("a")
+		time.Sleep(20 * time.Second)
+		var mu sync.Mutex
+		logged := ""
+		log := funcr.New(func(_, args string) {
+			mu.Lock()
+			defer mu.Unlock()
+			logged += args
+		}, funcr.Options{})
+		ctx, stop := context.WithCancel(klog.NewContext(context.Background(), log))
+		ran := make(chan error, 1)
+		go func() {
+			ran <- a.While(ctx, types.NamespacedName{Name: "sweep"}, func(ctx context.Context) error {
+				<-ctx.Done()
+				return errors.New("half of it is done")
+			})
+		}()
+		time.Sleep(time.Second)
+		stop()
+		require.NoError(t, <-ran)
+		require.Contains(t, logged, "half of it is done")
 	})
 }
