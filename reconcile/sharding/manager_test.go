@@ -60,6 +60,7 @@ type ship struct {
 	link    *reconciletest.Link
 	parents *informer.SharedIndexInformer[*corev1.ConfigMap]
 	secrets *informer.SharedIndexInformer[*corev1.Secret]
+	api     typedcorev1.SecretInterface
 	stop    context.CancelFunc
 	group   lifecycle.Group
 	err     error
@@ -127,7 +128,8 @@ func (f *fleet) build(name string, wrap func(*Shards) reconcile.Elector,
 	s.parents, err = informer.New[*corev1.ConfigMap](api.ConfigMaps("default"),
 		informer.Options[*corev1.ConfigMap]{Shard: share()})
 	require.NoError(f, err)
-	s.secrets, err = informer.New[*corev1.Secret](api.Secrets("default"),
+	s.api = api.Secrets("default")
+	s.secrets, err = informer.New[*corev1.Secret](s.api,
 		informer.Options[*corev1.Secret]{Shard: share()})
 	require.NoError(f, err)
 	s.Controller, err = reconcile.NewController("counts", reconcile.Func(
