@@ -110,8 +110,11 @@ type led struct {
 	until time.Time // when it is known to have been led last
 	owner int       // its owner's number in the table
 	epoch int64     // since when it is
+	life  string    // of that table: numbers and epochs of another one say nothing about this one
 	since time.Time // when this process has seen that
 	asked time.Time // when it has seen that another one asks for the slice; zero: nobody does
+	// leaving is when this process has seen that the owner leaves: from then on no work begins. Zero: it does not.
+	leaving time.Time
 	// idle is since when the owner before this one may not have worked on it; zero: it has had none, or it was opened
 	// here since. See [Pauses].
 	idle time.Time
@@ -128,19 +131,23 @@ func noteLed(all []led, w world, deadline time.Duration) []led {
 	if len(all) != len(t.Owners) {
 		all = slices.Repeat([]led{{until: now}}, len(t.Owners))
 	}
-	until := map[int]time.Time{}
+	until, leaving := map[int]time.Time{}, map[int]bool{}
 	for _, m := range t.Members {
+		leaving[m.Number] = m.Leaving
 		if lease, ok := w.leases[m.Name]; ok {
 			until[m.Number] = lease.since.Add(deadline)
 		}
 	}
 	for slice, owner := range t.Owners {
 		l := &all[slice]
-		if l.owner != owner || l.epoch != t.Epochs[slice] {
+		if l.owner != owner || l.epoch != t.Epochs[slice] || l.life != t.Life {
 			if l.owner != 0 {
 				l.idle = l.idleFrom(now, deadline)
 			}
-			l.owner, l.epoch, l.since, l.asked = owner, t.Epochs[slice], now, time.Time{}
+			*l = led{until: l.until, owner: owner, epoch: t.Epochs[slice], life: t.Life, since: now, idle: l.idle}
+		}
+		if leaving[owner] && l.leaving.IsZero() {
+			l.leaving = now
 		}
 		if u := until[owner]; u.After(l.until) {
 			l.until = u
@@ -154,12 +161,14 @@ func noteLed(all []led, w world, deadline time.Duration) []led {
 	return all
 }
 
-// idleFrom returns since when the owner that a slice has had may not have worked on it: it was asked for it, its Lease
-// has run out, or it has given the slice away just now.
+// idleFrom returns since when the owner that a slice has had may not have worked on it: it was asked for it, it was
+// about to leave, its Lease has run out, or it has given the slice away just now.
 func (l led) idleFrom(now time.Time, deadline time.Duration) time.Time {
 	switch {
-	case !l.asked.IsZero():
+	case !l.asked.IsZero() && (l.leaving.IsZero() || l.asked.Before(l.leaving)):
 		return l.asked
+	case !l.leaving.IsZero():
+		return l.leaving
 	case now.After(l.until):
 		return l.until.Add(-deadline)
 	}

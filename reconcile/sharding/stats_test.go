@@ -7,7 +7,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
 // TestPausesOfSlicesThatMove are counted by the replica that they come to.
@@ -25,17 +28,45 @@ func TestPausesOfSlicesThatMove(t *testing.T) {
 		require.Less(t, joined.Pauses.Longest, 1200*time.Millisecond)
 		require.LessOrEqual(t, joined.Pauses.Sum, 21*joined.Pauses.Longest)
 
+		_, leave, err := c.Enter(quiet, keyOf(c.Stats().Slices[0], 64))
+		require.NoError(t, err)
+		c.cancel()
+		time.Sleep(5 * time.Second)
+		leave()
 		require.NoError(t, g.stop(c))
 		time.Sleep(5 * time.Second)
 		pauses := a.Stats().Pauses
 		require.NotZero(t, pauses.Count)
-		require.Less(t, pauses.Longest, time.Second)
+		longest := max(pauses.Longest, b.Stats().Pauses.Longest)
+		require.Greater(t, longest, 3500*time.Millisecond, "no work began in that slice while one run went on")
+		require.Less(t, longest, 6*time.Second)
 
 		g.kill(b)
 		time.Sleep(20 * time.Second)
 		pauses = a.Stats().Pauses
 		require.Greater(t, pauses.Longest, 14*time.Second, "since the last renewal")
 		require.Less(t, pauses.Longest, 18*time.Second)
+	})
+}
+
+// TestANewTableIsAPause of all slices, although owners, their numbers and epochs are those of the table before.
+func TestANewTableIsAPause(t *testing.T) {
+	inGroup(t, nil, func(g *testGroup) {
+		a := g.start("a")
+		time.Sleep(20 * time.Second)
+		for _, lease := range reconciletest.List[*coordinationv1.Lease](g.server, "leases.coordination.k8s.io", "default") {
+			if lease.Name == "shards" {
+				byHand(g, lease, nil)
+			}
+		}
+		deleted := time.Now()
+		time.Sleep(40 * time.Second)
+		stats := a.Stats()
+		require.Len(t, stats.Slices, 64)
+		require.Equal(t, uint64(64), stats.Pauses.Count)
+		require.Greater(t, stats.Pauses.Longest, 14*time.Second)
+		_, _, since := a.Leader(keyOf(0, 64))
+		require.True(t, since.After(deleted))
 	})
 }
 
