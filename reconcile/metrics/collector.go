@@ -14,8 +14,7 @@
 //
 // The metrics of queues, of leadership and of requests have the names and labels that Kubernetes' own components give
 // them, so dashboards made for those work; the rest begins with thermostat_. No metric has a label that grows with the
-// number of objects. Of the slices of package sharding, the ten that take the process the most time have some of their
-// own: see [Collector.Shards].
+// number of objects. The slices of package sharding that a process has, have some of their own: see [Collector.Shards].
 //
 // # Dashboards made for controller-runtime
 //

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,7 +15,8 @@ type shards struct {
 	stats func() sharding.Stats
 }
 
-// Shards lets the collector show the slices of this replica, and its tenure as that of an elector. name is that of the
+// Shards lets the collector show the slices of this replica, and its tenure as that of an elector:
+// leader_election_master_status is 1 in each replica that has a tenure, also before it has slices. name is that of the
 // table, and stats the method of *sharding.Shards. Names have to differ from those of electors, too, or the scrape
 // fails.
 func (c *Collector) Shards(name string, stats func() sharding.Stats) {
@@ -22,9 +24,6 @@ func (c *Collector) Shards(name string, stats func() sharding.Stats) {
 	defer c.mu.Unlock()
 	c.shards = append(c.shards, shards{name, stats})
 }
-
-// busiest is how many slices have metrics of their own.
-const busiest = 10
 
 var (
 	cut         = desc("thermostat_slices", "Slices that the keys are cut into.", "name")
@@ -40,7 +39,8 @@ var (
 		"How long no process could work on a slice that has moved to this one.", "name")
 	longestPause = desc("thermostat_slice_pause_longest_seconds", "The longest of these pauses.", "name")
 	sliceRuns    = desc("thermostat_slice_runs_total",
-		"Runs in one of the slices that take this process the most time.", "name", "slice")
+		"Runs in a slice of this process, since that has begun. A slice that is given away is not shown.", "name",
+		"slice")
 	sliceBusy = desc("thermostat_slice_busy_seconds_total", "How long these runs took.", "name", "slice")
 )
 
@@ -59,7 +59,10 @@ func (out sink) shards(name string, s sharding.Stats) {
 	out.counter(given, float64(s.Lost), name)
 	out <- prometheus.MustNewConstSummary(pauses, s.Pauses.Count, s.Pauses.Sum.Seconds(), nil, name)
 	out.gauge(longestPause, s.Pauses.Longest.Seconds(), name)
-	for _, l := range s.Loads[:min(len(s.Loads), busiest)] {
+	for _, l := range s.Loads {
+		if _, owned := slices.BinarySearch(s.Slices, l.Slice); !owned {
+			continue
+		}
 		slice := strconv.Itoa(l.Slice)
 		out.counter(sliceRuns, float64(l.Runs), name, slice)
 		out.counter(sliceBusy, l.Time.Seconds(), name, slice)

@@ -13,7 +13,7 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile/sharding"
 )
 
-// Of the slices those that take the most time are shown one by one, and of all of them how many there are.
+// The slices that a process has are shown one by one, and not those that it has had.
 func TestSlicesAreShown(t *testing.T) {
 	stats := sharding.Stats{All: 256, Slices: []int{1, 2, 3}, Asked: 1, Orphans: []int{7, 8}, Members: 4,
 		Remaining: 9 * time.Second, Tenures: 3, Losses: 2, RenewalFailures: 5, Gained: 6, Lost: 3,
@@ -77,8 +77,7 @@ thermostat_slices_owned{name="my-table"} 3
 			}
 		}
 	}
-	require.Len(t, busy, 10)
-	require.Equal(t, 91.0, busy["9"])
+	require.Equal(t, map[string]float64{"1": 99, "2": 98, "3": 97}, busy)
 	problems, err := promlint.NewWithMetricFamilies(families).Lint()
 	require.NoError(t, err)
 	require.Empty(t, problems)

@@ -9,7 +9,7 @@ import (
 // Stats is the present state of a replica, and its counters since it was made.
 type Stats struct {
 	All     int   // slices that the keys are cut into
-	Slices  []int // those whose work may begin here
+	Slices  []int // those whose work may begin here, in order
 	Asked   int   // of those that this replica owns: how many others have asked for
 	Orphans []int // slices that nobody has led for longer than LeaseDuration, as [Shards.Health] has them
 	Members int   // replicas in the table
@@ -25,7 +25,8 @@ type Stats struct {
 	Pauses Pauses
 	// Loads are the work of each slice in this process, the most time first; of slices without work there is none. A
 	// slice that takes much more time than others is hot. It is not split by itself: cut the keys finer by Options.By,
-	// such as [ByKey] in place of [ByNamespace], if they do not depend on each other.
+	// such as [ByKey] in place of [ByNamespace], if they do not depend on each other. Slices that were given away stay
+	// in it, and a table that is made anew with another number of slices adds to what was counted before.
 	Loads []Load
 
 	Requests  uint64 // sent, whether answered or not
