@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -156,11 +155,8 @@ func (a *actor) write(ctx context.Context, next step) error {
 	a.mu.Lock()
 	base, leave, me := a.lease, a.leave, a.r.number
 	var ours []int // of the slices that are given away: those whose work has begun here
-	if next.from != nil && me != 0 {
-		ours = slices.DeleteFunc(given(next.from, next.table, me), func(slice int) bool {
-			h := a.r.holds[slice]
-			return h == nil || !h.heard
-		})
+	if next.from != nil {
+		ours = a.r.tells(next.from, next.table)
 	}
 	a.mu.Unlock()
 	if next.from != nil {

@@ -73,8 +73,7 @@ func (s term) words(fresh []*work) (words []string, all bool) {
 	}
 	all = true
 	for _, w := range fresh {
-		h := s.r.holds[w.slice]
-		if h == nil || h.heard {
+		if !s.r.unheard(w.slice) {
 			continue // it is not opened, or was before
 		}
 		text, ok := s.r.seen.table.wordOf(w.slice)

@@ -295,12 +295,12 @@ func (s *modelState) tell(q *request) {
 func (p *process) speak(ru rules, q *request) {
 	from, t := q.step.from, q.step.table
 	q.me = p.r.number
-	if q.me != 0 {
-		q.ours = slices.DeleteFunc(given(from, t, q.me), func(slice int) bool {
-			h := p.r.holds[slice]
-			_, found := from.wordOf(slice)
-			return h == nil || !h.heard && !ru.speaksUnheard || ru.keepsWords && found
-		})
+	q.ours = p.r.tells(from, t)
+	switch {
+	case ru.speaksUnheard && q.me != 0:
+		q.ours = given(from, t, q.me)
+	case ru.keepsWords:
+		q.ours = slices.DeleteFunc(q.ours, func(slice int) bool { _, found := from.wordOf(slice); return found })
 	}
 	text := ""
 	for _, slice := range q.ours {
@@ -335,7 +335,7 @@ func toldOf(text string, slice int) (write int) {
 
 // opens begins the work of a slice, which writes, when a process has heard what was written before.
 func (s *modelState) opens(p *process, slice int) {
-	if h := p.r.holds[slice]; !h.heard {
+	if p.r.unheard(slice) {
 		text, ok := p.r.seen.table.wordOf(slice)
 		switch {
 		case ok && toldOf(text, slice) != s.wrote[slice]:
@@ -344,7 +344,7 @@ func (s *modelState) opens(p *process, slice int) {
 		case !ok && s.told[slice]:
 			s.wrong = fmt.Sprintf("the word about slice %d is lost", slice)
 		}
-		h.heard = true
+		p.r.holds[slice].heard = true
 	}
 	s.writes++
 	s.wrote[slice], p.knows[slice], p.work[slice] = s.writes, s.writes, 0
