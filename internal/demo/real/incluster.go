@@ -96,11 +96,11 @@ func (c *inCluster) Start(ctx context.Context, client *story.Client) (string, er
 	if err != nil && !apierrors.IsNotFound(err) {
 		return "", fmt.Errorf("delete the pod %s: %w", bootstrap, err)
 	}
-	holders := []string{bootstrap}
-	for strings.Contains(holders[0], bootstrap) || len(strings.Fields(holders[0])) < 3 {
-		if holders, err = story.AwaitLeaders(ctx, client, c, holders); err != nil {
-			return "", err
-		}
+	holders, err := story.AwaitLeaders(ctx, client, c, func(_ int, all string) bool {
+		return !strings.Contains(all, bootstrap) && len(strings.Fields(all)) >= 3
+	})
+	if err != nil {
+		return "", err
 	}
 	return fmt.Sprintf("the controller has created its own three pods; %s share the ReplicaSets after %s.",
 		strings.ReplaceAll(holders[0], " ", ", "), story.Seconds(time.Since(began))), nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -242,12 +243,11 @@ func (d *demo) endLeaders(ctx context.Context) (string, error) {
 		return "", err
 	}
 	began := time.Now()
-	if _, err := d.until(ctx, "the work to be half-way",
-		func(l look) bool { return len(l.owned) >= crowd/3 }); err != nil {
-		return "", err
-	}
-	half, err := d.look(ctx)
-	if err != nil {
+	var half look
+	if _, err := d.until(ctx, "the work to be half-way", func(l look) bool {
+		half = l
+		return len(l.owned) >= crowd/3
+	}); err != nil {
 		return "", err
 	}
 	ended, within, err := d.stage.EndLeaders(ctx, holders, types.NamespacedName{Namespace: d.namespace,
@@ -264,7 +264,13 @@ func (d *demo) endLeaders(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("all was done before anybody could be ended: there are %s", last)
 	}
 	d.narrator.Line(fmt.Sprintf("      %s; there are %s", ended, last))
-	if _, err := AwaitLeaders(ctx, d.client, d.stage, holders); err != nil {
+	// One that was there is not: another one that joins only now is no take-over.
+	without := func(i int, now string) bool {
+		return slices.ContainsFunc(strings.Fields(holders[i]), func(name string) bool {
+			return !slices.Contains(strings.Fields(now), name)
+		})
+	}
+	if _, err := AwaitLeaders(ctx, d.client, d.stage, without); err != nil {
 		return "", err
 	}
 	tookOver := time.Since(atEnd)

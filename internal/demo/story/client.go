@@ -77,23 +77,21 @@ const (
 	pollTime = 40 * time.Millisecond
 )
 
-// AwaitLeaders waits until each lease of the stage has a holder that is not the one before, and returns the holders. Of
-// a lease with a table those are all that share the work, with a space between.
+// AwaitLeaders waits until each lease of the stage has a holder that is one to wait for, and returns the holders. Of a
+// lease with a table those are all that share the work, with a space between. Without a function any will do.
 func AwaitLeaders(ctx context.Context, client *Client, s interface {
 	Leases() []types.NamespacedName
 	Running(context.Context) error
-}, before []string) (holders []string, err error) {
+}, waitsFor func(i int, holder string) bool) (holders []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for i, lease := range s.Leases() {
-		known := ""
-		if before != nil {
-			known = before[i]
-		}
+		holder := ""
 		for {
 			l, err := client.Leases.Leases(lease.Namespace).Get(ctx, lease.Name, metav1.GetOptions{})
 			if err == nil {
-				if holder := holderOf(l); holder != "" && holder != known {
+				holder = holderOf(l)
+				if holder != "" && (waitsFor == nil || waitsFor(i, holder)) {
 					holders = append(holders, holder)
 					break
 				}
@@ -102,7 +100,8 @@ func AwaitLeaders(ctx context.Context, client *Client, s interface {
 				return nil, err
 			}
 			if sleep(ctx) != nil {
-				return nil, fmt.Errorf("no replica acquired the lease %s within %s", lease, timeout)
+				return nil, fmt.Errorf("after %s the lease %s is held by %q, and others are waited for", timeout, lease,
+					holder)
 			}
 		}
 	}

@@ -87,7 +87,10 @@ func (r *Replicas) Start(ctx context.Context, client *Client) (string, error) {
 	}
 	r.Narrator.Count(fmt.Sprintf("waiting for the lease: a new one is not acquired before %v, in case an "+
 		"earlier leader still works", leaseDuration))
-	holders, err := AwaitLeaders(ctx, client, r, nil)
+	holders, err := AwaitLeaders(ctx, client, r, func(i int, holder string) bool { // all that share, also the last
+		controller := r.Controllers[i]
+		return controller != sharing || len(strings.Fields(holder)) == len(letters(controller))
+	})
 	if err != nil {
 		return "", err
 	}
@@ -188,15 +191,16 @@ func (r *Replicas) EndLeaders(ctx context.Context, holders []string, replicaSet 
 				return "", 0, err
 			}
 		}
-		process := r.processes[name]
-		if process == nil {
-			return "", 0, fmt.Errorf("%s leads, and is not one of %v", name, slices.Sorted(maps.Keys(r.processes)))
+		if r.processes[name] == nil {
+			return "", 0, fmt.Errorf("%q leads, and is not one of %v", name, slices.Sorted(maps.Keys(r.processes)))
 		}
-		if err := process.Kill(ctx); err != nil {
+		ended = append(ended, name)
+	}
+	for _, name := range ended {
+		if err := r.processes[name].Kill(ctx); err != nil {
 			return "", 0, err
 		}
 		delete(r.processes, name)
-		ended = append(ended, name)
 	}
 	return fmt.Sprintf("kill -9 %s: their leases expire within %v", strings.Join(ended, " "), leaseDuration),
 		leaseDuration + 2*retryPeriod, nil
