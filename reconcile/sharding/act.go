@@ -156,7 +156,7 @@ func (a *actor) write(ctx context.Context, next step) error {
 	base, leave, me := a.lease, a.leave, a.r.number
 	var ours []int // of the slices that are given away: those whose work has begun here
 	if next.from != nil {
-		ours = a.r.tells(next.from, next.table)
+		ours = tells(a.r, next.from, next.table)
 	}
 	a.mu.Unlock()
 	if next.from != nil {

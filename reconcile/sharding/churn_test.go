@@ -23,9 +23,9 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
-// A churn has a fleet of about twenty Managers, which make hundreds of runs a second and come and go. Each tenth key is counted,
-// as by other fleets. The table at the server says who owns a slice: a run by anybody else is wrong, as are runs of one
-// slice in two replicas, and a key that is not run.
+// A churn has a fleet of about twenty Managers, which make hundreds of runs a second and come and go. Each tenth key
+// is counted, as by other fleets. The table at the server says who owns a slice: a run by anybody else is wrong, as are
+// runs of one slice in two replicas, and a key that is not run.
 type churn struct {
 	*fleet
 	keys  int

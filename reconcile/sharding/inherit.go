@@ -73,7 +73,7 @@ func (s term) words(fresh []*work) (words []string, all bool) {
 	}
 	all = true
 	for _, w := range fresh {
-		if !s.r.unheard(w.slice) {
+		if !unheard(s.r, w.slice) {
 			continue // it is not opened, or was before
 		}
 		text, ok := s.r.seen.table.wordOf(w.slice)

@@ -295,7 +295,7 @@ func (s *modelState) tell(q *request) {
 func (p *process) speak(ru rules, q *request) {
 	from, t := q.step.from, q.step.table
 	q.me = p.r.number
-	q.ours = p.r.tells(from, t)
+	q.ours = tells(p.r, from, t)
 	switch {
 	case ru.speaksUnheard && q.me != 0:
 		q.ours = given(from, t, q.me)
@@ -335,7 +335,7 @@ func toldOf(text string, slice int) (write int) {
 
 // opens begins the work of a slice, which writes, when a process has heard what was written before.
 func (s *modelState) opens(p *process, slice int) {
-	if p.r.unheard(slice) {
+	if unheard(p.r, slice) {
 		text, ok := p.r.seen.table.wordOf(slice)
 		switch {
 		case ok && toldOf(text, slice) != s.wrote[slice]:

@@ -155,19 +155,19 @@ func (r *replica) idle() bool {
 }
 
 // unheard reports whether what earlier owners of a slice have left is still to be seen, before its work begins.
-func (r *replica) unheard(slice int) bool {
+func unheard(r *replica, slice int) bool {
 	h := r.holds[slice]
 	return h != nil && !h.heard
 }
 
-// tells returns the slices that this replica gives away by a change of the table and knows about what the next owner
+// tells returns the slices that a replica gives away by a change of the table and knows about what the next owner
 // has to see: those whose work has begun here. What it has found about others stays.
-func (r *replica) tells(from, next *table) []int {
+func tells(r *replica, from, next *table) []int {
 	if r.number == 0 {
 		return nil
 	}
 	return slices.DeleteFunc(given(from, next, r.number), func(slice int) bool {
-		return r.holds[slice] == nil || r.unheard(slice)
+		return r.holds[slice] == nil || unheard(r, slice)
 	})
 }
 

@@ -54,7 +54,8 @@ func TestANewTableIsAPause(t *testing.T) {
 	inGroup(t, nil, func(g *testGroup) {
 		a := g.start("a")
 		time.Sleep(20 * time.Second)
-		for _, lease := range reconciletest.List[*coordinationv1.Lease](g.server, "leases.coordination.k8s.io", "default") {
+		all := reconciletest.List[*coordinationv1.Lease](g.server, "leases.coordination.k8s.io", "default")
+		for _, lease := range all {
 			if lease.Name == "shards" {
 				byHand(g, lease, nil)
 			}

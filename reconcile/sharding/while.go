@@ -19,9 +19,9 @@ import (
 //	}}
 //
 // The context of f ends when ctx does, when the slice is lost, and at once when others have asked for the slice: the
-// keys of the slice wait until f has returned, which it has to within DrainTimeout + StopGrace. It is that of work on the
-// slice for [Shards.Fence] and [Shards.Epoch]. When the slice comes back f is called again. While returns nil when ctx
-// has ended, and what f has returned by itself; an error of f after it was told to end is logged.
+// keys of the slice wait until f has returned, which it has to within DrainTimeout + StopGrace. It is that of work on
+// the slice for [Shards.Fence] and [Shards.Epoch]. When the slice comes back f is called again. While returns nil when
+// ctx has ended, and what f has returned by itself; an error of f after it was told to end is logged.
 //
 // If some of f's work goes on when it returns, it returns an error that wraps [ErrStuck], and so does While: the slice
 // is not given away, its keys run nowhere, [Shards.Check] fails once others have asked for the slice, and the process
@@ -55,8 +55,8 @@ func (s *Shards) While(ctx context.Context, key types.NamespacedName, f func(ctx
 	return nil
 }
 
-// call calls f once, as work with that context. over is why it was told to end, nil if it was not. The work does not end
-// with the call if f says that some of it goes on.
+// call calls f once, as work with that context. over is why it was told to end, nil if it was not. The work does not
+// end with the call if f says that some of it goes on.
 func (w *work) call(working context.Context, leave func(), f func(context.Context) error) (over, err error) {
 	defer func() {
 		if !errors.Is(err, ErrStuck) {
