@@ -89,15 +89,21 @@ func takeSnapshot(s *Server, outside map[string]map[string]any, mask func(*unstr
 		}
 		stripMetadata(h.object)
 		lines := flattened(h.object.Object, generation, text)
-		for snap[key] != nil { // several of one generated name
-			key += "*"
-		}
-		snap[key] = lines
+		snap[snap.free(key)] = lines
 	}
-	for name, tree := range outside {
-		snap[text(name)] = flattened(tree, 0, text)
+	for _, name := range slices.Sorted(maps.Keys(outside)) {
+		snap[snap.free(text(name))] = flattened(outside[name], 0, text)
 	}
 	return snap.ordered()
+}
+
+// free returns a key that the snapshot does not have: several objects may have one generated name, and several entries
+// of an API may be named by them, or by objects that are gone.
+func (s snapshot) free(key string) string {
+	for s[key] != nil {
+		key += "*"
+	}
+	return key
 }
 
 // flattened returns the lines of a tree, sorted.
