@@ -15,7 +15,7 @@ type authors struct {
 	last  map[leaf]change
 	turns map[leaf]int    // how often a program has undone the last change of another one
 	kinds map[string]bool // what each program changes, but for what it undoes: without the names of objects
-	// undone are the changes that have undone one of another program.
+	// undone are the changes that have undone one of another program, and are in no kind.
 	undone []undoing
 }
 
@@ -44,7 +44,7 @@ func newAuthors(sc *Scenario) *authors {
 
 // note takes what a request of a program has made of an object.
 func (a *authors) note(g *gate, e event, at time.Duration) {
-	if a == nil || e.old == nil || e.object == nil {
+	if a == nil || e.old == nil || e.object == nil || g.lives() {
 		return
 	}
 	before, after := leavesOf(e.old), leavesOf(e.object)
@@ -70,15 +70,27 @@ func (a *authors) note(g *gate, e event, at time.Duration) {
 	}
 }
 
-// wiped returns the first change by which a program has given a field back the value that it had before another one has
-// changed it, if it never changes such a field otherwise, neither in this run nor in the ideal one, which may be nil.
-func (a *authors) wiped(ideal *ending) (undoing, bool) {
+// changes returns what each program has changed, and what it has undone. Of the ideal run that is what programs agree
+// on: one removes what another one has asked by, or they move a phase to and fro.
+func (a *authors) changes() map[string]bool {
 	if a == nil {
+		return nil
+	}
+	all := maps.Clone(a.kinds)
+	for _, u := range a.undone {
+		all[u.kind] = true
+	}
+	return all
+}
+
+// wiped returns the first change by which a program has given a field back the value that it had before another one has
+// changed it, if it never changes such a field otherwise in this run, nor at all in the ideal one. It says nothing
+// without an ideal.
+func (a *authors) wiped(ideal *ending) (undoing, bool) {
+	if a == nil || ideal == nil {
 		return undoing{}, false
 	}
-	i := slices.IndexFunc(a.undone, func(u undoing) bool {
-		return !a.kinds[u.kind] && (ideal == nil || !ideal.changes[u.kind])
-	})
+	i := slices.IndexFunc(a.undone, func(u undoing) bool { return !a.kinds[u.kind] && !ideal.changes[u.kind] })
 	if i < 0 {
 		return undoing{}, false
 	}

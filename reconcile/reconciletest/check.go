@@ -66,7 +66,7 @@ const (
 //   - "Always": it returns nil after each write of the program.
 //   - "leaves alone what belongs to others": what a third party has put on an object stays, an annotation on the
 //     objects of some writes. Of several programs, none gives a field back the value that it had before another one has
-//     changed it, unless it changes such a field otherwise as well.
+//     changed it, unless it changes such a field otherwise as well, or does that when nothing goes wrong.
 //   - "lets go of what was deleted": 10 minutes after the last disturbance, nothing that a user has deleted is still
 //     there by a finalizer that the program puts on objects or takes off.
 //   - "is not refused again and again": in the end the server does not refuse the same write with 422 for the sixth
@@ -316,10 +316,7 @@ func (c runner) inBubble(s schedule, ideal *ending, w *watchman) (o *ending) {
 			hooked:  r.hooked,
 			watched: r.watched, afterStep: r.afterStep, last: r.last, made: map[string]bool{},
 			asked: r.asked, happened: r.happened, used: r.used, idle: r.idle, invalid: r.invalids,
-			finalizers: r.finalizers, lastFrom: r.lastFrom}
-		if r.authors != nil {
-			o.changes = r.authors.kinds
-		}
+			finalizers: r.finalizers, lastFrom: r.lastFrom, changes: r.authors.changes()}
 		if o.places == nil { // it has failed before its end
 			o.places = maps.Clone(r.seen)
 		}

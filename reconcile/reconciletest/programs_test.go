@@ -3,10 +3,19 @@ package reconciletest_test
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,7 +24,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 
+	"github.com/thermostat-go/thermostat/internal/network"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
@@ -47,22 +58,25 @@ func plainText(text string) string { return text }
 func length(text string) string    { return fmt.Sprint(len(text)) }
 
 // overwrites is a program that reads the ConfigMap, sets a key, and writes the whole: only if nothing was written
-// meanwhile if it is careful.
-func overwrites(name, key string, careful bool, value func(text string) string) reconciletest.Program {
+// meanwhile if it is safe.
+func overwrites(name, key string, safe bool, value func(text string) string) reconciletest.Program {
 	return reconciletest.Program{Name: name, Run: plain(func(ctx context.Context, g *unstructured.Unstructured,
 		c clients) error {
 		text, _, _ := unstructured.NestedString(g.Object, "spec", "text")
-		maps := c.core.CoreV1().ConfigMaps("default")
-		m, err := maps.Get(ctx, "a", metav1.GetOptions{})
+		if !safe {
+			time.Sleep(time.Second) // when nothing goes wrong, the other is done: what is undone then is no finding
+		}
+		configs := c.core.CoreV1().ConfigMaps("default")
+		m, err := configs.Get(ctx, "a", metav1.GetOptions{})
 		if apierrors.IsNotFound(err) || err == nil && m.Data[key] == value(text) {
 			return nil // the other program makes it
 		} else if err != nil {
 			return err
 		}
-		if m.Data[key] = value(text); !careful {
+		if m.Data[key] = value(text); !safe {
 			m.ResourceVersion = ""
 		}
-		_, err = maps.Update(ctx, m, metav1.UpdateOptions{})
+		_, err = configs.Update(ctx, m, metav1.UpdateOptions{})
 		return err
 	})}
 }
@@ -71,6 +85,83 @@ func TestCheckFindsNothingInTwoProgramsThatShareAnObject(t *testing.T) {
 	reconciletest.Check(t, together(applies("writer", "text", plainText), applies("counter", "length", length)))
 	reconciletest.Check(t, together(applies("writer", "text", plainText),
 		overwrites("counter", "length", true, length)))
+}
+
+// careful changes the data of the ConfigMap, if nothing was written meanwhile.
+func careful(name string, change func(text string, data map[string]string)) reconciletest.Program {
+	return reconciletest.Program{Name: name, Run: plain(func(ctx context.Context, g *unstructured.Unstructured,
+		c clients) error {
+		text, _, _ := unstructured.NestedString(g.Object, "spec", "text")
+		if err := makeMap(ctx, c, g, "a"); err != nil {
+			return err
+		}
+		m, err := c.core.CoreV1().ConfigMaps("default").Get(ctx, "a", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		after := maps.Clone(m.Data)
+		if after == nil {
+			after = map[string]string{}
+		}
+		if change(text, after); maps.Equal(m.Data, after) {
+			return nil
+		}
+		m.Data = after
+		_, err = c.core.CoreV1().ConfigMaps("default").Update(ctx, m, metav1.UpdateOptions{})
+		return err
+	})}
+}
+
+// TestCheckFindsNothingInProgramsThatAskAndAnswer by a field that one of them sets and the other removes.
+func TestCheckFindsNothingInProgramsThatAskAndAnswer(t *testing.T) {
+	reconciletest.Check(t, together(careful("asks", func(text string, data map[string]string) {
+		if data["done"] != text {
+			data["please"] = text
+		}
+	}), careful("answers", func(_ string, data map[string]string) {
+		if please := data["please"]; please != "" {
+			data["done"] = please
+			delete(data, "please")
+		}
+	})))
+}
+
+// TestCheckFindsNothingInAProgramThatServesAWebhookBesideAnother is about a user whose step needs the one, while the
+// other is up.
+func TestCheckFindsNothingInAProgramThatServesAWebhookBesideAnother(t *testing.T) {
+	certified := httptest.NewTLSServer(http.NotFoundHandler())
+	certified.Close()
+	manifest := filepath.Join(t.TempDir(), "webhook.yaml")
+	bundle := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certified.Certificate().Raw})
+	require.NoError(t, os.WriteFile(manifest, fmt.Appendf(nil, `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: judge}
+webhooks:
+- name: judge.example.com
+  admissionReviewVersions: [v1]
+  sideEffects: None
+  clientConfig: {url: "https://example.com:9443/judge", caBundle: %q}
+  rules: [{apiGroups: ["*"], apiVersions: ["*"], resources: [greetings], operations: [CREATE, UPDATE]}]
+`, base64.StdEncoding.EncodeToString(bundle)), 0o600))
+	var calls atomic.Int64
+	judge := func(ctx context.Context, _ *rest.Config) error {
+		l, err := network.Listen(ctx, ":9443")
+		if err != nil {
+			return err
+		}
+		server := &http.Server{Handler: allow(&calls), ReadHeaderTimeout: time.Minute}
+		defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+		config := &tls.Config{Certificates: certified.TLS.Certificates, MinVersion: tls.VersionTLS12}
+		if err := server.Serve(tls.NewListener(l, config)); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	}
+	sc := together(reconciletest.Program{Name: "judge", Run: judge}, applies("writer", "text", plainText))
+	sc.Server.Manifests = []string{manifest}
+	require.Empty(t, reconciletest.Singles(t, sc))
+	require.Positive(t, calls.Load())
 }
 
 // TestTwoProgramsThatFight names both, and the field.
@@ -93,7 +184,7 @@ func TestAProgramThatWipesAFieldOfAnother(t *testing.T) {
 	require.NotEmpty(t, found)
 	var wiped *reconciletest.Finding
 	for _, f := range found {
-		if f.Rule == "leaves alone what belongs to others" {
+		if f.Rule == "leaves alone what belongs to others" && strings.Contains(f.Detail[0], "has undone") {
 			wiped = f
 		}
 	}

@@ -114,11 +114,10 @@ func (r *stepRun) insist(do func() error) error {
 
 // serves starts all programs, also those that begin when all steps are done: what a user does needs one of them.
 func (r *stepRun) serves() {
-	if cold := r.cold; len(r.processes) == 0 {
-		r.cold = false
-		r.startDown()
-		r.cold = cold
-	}
+	cold := r.cold
+	r.cold = false
+	r.startDown()
+	r.cold = cold
 }
 
 // doReordered applies the manifests of a step in another order, and lets the program settle after each. What the server
