@@ -192,6 +192,12 @@
 // "held at" lets one program do all that it has to do while a request of another one is on its way. Two that overwrite
 // each other for ever do not come to rest: the finding names both, and the field.
 //
+// A program that gives a field back what it had before another one changed it is a finding if it does not do so when
+// nothing goes wrong, since that is how some programs ask and answer. Check looks at the last change of the field only,
+// so what undoes several at once is silent. Disturbances at a step hit one program at a time; only [Scenario.Replay]
+// takes "down in step 2" for all of them. The bounds of "comes to rest" and "is quiet at rest" are those of one program
+// times their number, for the sum of what they do. "slow" makes the requests of others wait as well.
+//
 // # The world outside
 //
 // A controller that keeps something in a cloud or a DNS server has to do so once, and to take it away, although answers
@@ -212,8 +218,10 @@
 // The program does not know: http.DefaultTransport, its clones, and all clients that have no transport of their own
 // lead there, over HTTP and HTTPS, with no connection and no certificate. An SDK that makes its own transport takes
 // http.DefaultClient as an option; what it makes when the test binary starts is too early. Time is virtual for the
-// handler as well, which may sleep; Check calls it for one request after the other. The example "outside" of Check has
-// a controller that makes nothing twice and leaves nothing.
+// handler as well, which may sleep; Check calls it for one request after the other, and the next one waits also for a
+// handler whose client has not waited. A request without the ctx of Run is known by its goroutine, which has a label of
+// runtime/pprof: pprof.Do with another ctx takes that away. The example "outside" of Check
+// has a controller that makes nothing twice and leaves nothing.
 //
 // # What stops a program
 //
@@ -338,7 +346,8 @@
 //	                   discovery.go with openapi.go; aggregated.go: groups that handlers serve;
 //	                   fork.go with forkadmit.go: the cluster below
 //	Check              check.go with pairs.go and explore.go, scenario.go with step.go, off.go, program.go and world.go;
-//	                   run.go with steps.go, process.go, gate.go, outside.go and surroundings.go; still.go;
+//	                   run.go with steps.go, process.go, gate.go, surroundings.go,
+//	                   outside.go with caller.go; still.go;
 //	                   disturbance.go, judge.go with manners.go, authors.go, rights.go, leaks.go, snapshot.go and
 //	                   variance.go;
 //	                   finding.go with timeline.go, coverage.go, inorder.go

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"sync"
@@ -40,6 +41,8 @@ type gate struct {
 	hooked  bool    // the server has called a webhook for it
 	altered bool    // the state of the API is another one
 	code    int     // of the answer; 0: the server has not seen it
+	// unawaited: the client of an API has not waited for the answer.
+	unawaited bool
 }
 
 func newGate(r Request, content uint64, p *process) *gate {
@@ -105,7 +108,10 @@ type gates struct {
 	mu      sync.Mutex
 	pending []*gate    // guarded by mu
 	live    []*process // guarded by mu: those that have started and were not killed
-	astray  []string   // guarded by mu: requests of programs that lead nowhere
+	// launched are all that have started, guarded by mu; see processLabel.
+	launched []*process
+	astray   []string // guarded by mu: requests of programs that lead nowhere
+	broken   string   // guarded by mu: which API has not returned; empty: none
 }
 
 func newGates(s *Server) *gates { return &gates{server: s, arrived: make(chan struct{}, 1)} }
@@ -144,8 +150,14 @@ func (gs *gates) enter(ctx context.Context, g *gate, serve func() (*http.Respons
 		}
 		<-g.proceed // the driver was faster
 	}
-	resp, err := gs.serve(ctx, g, serve)
-	close(g.served)
+	var resp *http.Response
+	var err error
+	if g.api == nil {
+		resp, err = gs.serve(ctx, g, serve)
+		close(g.served)
+	} else if resp, err = gs.serveApart(ctx, g, serve); ctx.Err() != nil {
+		return nil, ctx.Err() // the client does not wait for an API that sleeps
+	}
 	<-g.answer
 	if g.later > 0 && !g.process.waits(ctx, g.later) {
 		if err == nil {
@@ -182,6 +194,35 @@ func (gs *gates) serve(ctx context.Context, g *gate, serve func() (*http.Respons
 		return noting()
 	}
 	return g.fault(ctx, noting)
+}
+
+// serveApart is serve on a goroutine of its own, since an API may sleep for longer than the client waits, panic, or end
+// its goroutine. The driver waits for it in any case.
+func (gs *gates) serveApart(ctx context.Context, g *gate, serve func() (*http.Response, error)) (*http.Response,
+	error) {
+	type outcome struct {
+		resp *http.Response
+		err  error
+	}
+	done := make(chan outcome, 1)
+	gs.group.Go("API "+g.host, func() {
+		defer close(g.served)
+		o := outcome{err: errReset}
+		defer func() {
+			g.unawaited = ctx.Err() != nil
+			done <- o
+		}()
+		pprof.SetGoroutineLabels(directly)
+		lifecycle.Guard(func() { o.resp, o.err = gs.serve(ctx, g, serve) }, func(p *lifecycle.PanicError) {
+			gs.breaks(g.host, p)
+		})
+	})
+	select {
+	case o := <-done:
+		return o.resp, o.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // changedSince returns the writes after a version.

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"runtime/pprof"
 	"strings"
 	"sync"
 	"syscall"
@@ -33,9 +34,12 @@ type API interface {
 
 // exit is where [http.DefaultTransport] leads while a check runs: the requests of programs to the APIs of their run,
 // and all others where they have always gone. It knows by the ctx of a request which process makes it, or else by its
-// bubble.
+// goroutine.
 type exit struct {
 	before http.RoundTripper // what the transport was
+
+	// profiling is held by the one goroutine that looks for itself in a profile.
+	profiling sync.Mutex
 
 	mu      sync.Mutex
 	bubbles map[string]*gates // guarded by mu: of the runs, by their bubbles
@@ -58,6 +62,7 @@ func openExit(t *testing.T) *exit {
 func (e *exit) enter(gs *gates, w *watchman) (leave func()) {
 	goroutine, bubble := whereAmI()
 	gs.driver, gs.turns = goroutine, &w.turns
+	pprof.SetGoroutineLabels(directly) // also of what steps start; processes get labels of their own
 	w.bubble.Store(&bubble)
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -69,49 +74,6 @@ func (e *exit) enter(gs *gates, w *watchman) (leave func()) {
 	}
 }
 
-// processKey is that of a process in its ctx; [directKey] that of a ctx whose requests do not wait for their turn.
-type (
-	processKey struct{}
-	directKey  struct{}
-)
-
-// callerOf returns the run that a request belongs to, and the process that makes it; no process: it is made by a step,
-// or by an API. No run: it has nothing to do with Check.
-func (e *exit) callerOf(ctx context.Context) (*gates, *process, error) {
-	if p, ok := ctx.Value(processKey{}).(*process); ok {
-		return p.gates, p, nil
-	}
-	goroutine, bubble := whereAmI()
-	e.mu.Lock()
-	gs := e.bubbles[bubble]
-	e.mu.Unlock()
-	if gs == nil || goroutine == gs.driver || ctx.Value(directKey{}) != nil {
-		return gs, nil, nil
-	}
-	p, err := gs.likely()
-	return gs, p, err
-}
-
-// likely returns the process that a request is of which does not say so: the newest one of the only program.
-func (gs *gates) likely() (newest *process, err error) {
-	gs.mu.Lock()
-	defer gs.mu.Unlock()
-	for _, p := range gs.live {
-		switch {
-		case p.incarnation == 0:
-		case newest != nil && newest.Name != p.Name:
-			return nil, errors.New("it does not carry the ctx of Run, and there are several programs: " +
-				"http.NewRequestWithContext gives it one")
-		default:
-			newest = p
-		}
-	}
-	if newest == nil {
-		return nil, errors.New("no program runs that could have made it")
-	}
-	return newest, nil
-}
-
 // RoundTrip makes the request wait for its turn, and lets the API serve it on the goroutine of the caller.
 func (e *exit) RoundTrip(req *http.Request) (*http.Response, error) {
 	gs, p, err := e.callerOf(req.Context())
@@ -119,9 +81,15 @@ func (e *exit) RoundTrip(req *http.Request) (*http.Response, error) {
 	case gs == nil:
 		return e.before.RoundTrip(req)
 	case err != nil:
+		if req.Body != nil {
+			req.Body.Close()
+		}
 		return nil, gs.unserved(req.Method+" "+req.URL.Redacted(), err)
 	}
 	api, known := gs.apiOf(req.URL.Host)
+	if req.Body != nil && (known || p != nil) { // who answers in place of the transport closes it
+		defer req.Body.Close()
+	}
 	serve := func() (*http.Response, error) {
 		if p != nil && !p.link.open() {
 			return nil, errRefused
@@ -135,6 +103,8 @@ func (e *exit) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, gs.unserved(req.Method+" "+req.URL.Redacted(), errNoAPI)
 	case p == nil:
 		return serve()
+	case !p.link.open():
+		return nil, errRefused
 	}
 	url := *req.URL
 	url.RawQuery, url.User = "", nil
@@ -150,24 +120,31 @@ func (e *exit) RoundTrip(req *http.Request) (*http.Response, error) {
 
 type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
-// dialer connects a clone of the transport, which has no protocols of its own, to a server in memory. A clone that
-// something else than a program has made goes where it always would.
+// dialer connects a clone of the transport, which has no protocols of its own, to a server in memory. What leads
+// nowhere and is not a program's goes where it always would.
 func (e *exit) dialer(otherwise dialer) dialer {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		gs, p, err := e.callerOf(ctx)
 		switch {
-		case gs == nil || p == nil && err == nil:
+		case gs == nil:
 			return otherwise(ctx, network, address)
 		case err != nil:
 			return nil, gs.unserved("a connection to "+address, err)
+		case p != nil && !p.link.open():
+			return nil, errRefused
 		}
-		if _, known := gs.apiOf(address); !known {
+		switch _, known := gs.apiOf(address); {
+		case !known && p == nil:
+			return otherwise(ctx, network, address)
+		case !known:
 			return nil, gs.unserved("a connection to "+address, errNoAPI)
 		}
+		of := context.WithValue(context.Background(), directKey{}, true)
+		if p != nil {
+			of = context.WithValue(context.Background(), processKey{}, p)
+		}
 		here, there := net.Pipe()
-		server := &http.Server{Handler: forwarder{e}, BaseContext: func(net.Listener) context.Context {
-			return context.WithValue(context.Background(), processKey{}, p)
-		}}
+		server := &http.Server{Handler: forwarder{e}, BaseContext: func(net.Listener) context.Context { return of }}
 		gs.group.Go("connection to "+address, func() { _ = server.Serve(&single{conn: there}) }) // it says: no more
 		return here, nil
 	}
@@ -211,7 +188,10 @@ func (s *single) Addr() net.Addr { return inMemory("443") }
 
 // serveAPI lets an API answer a request.
 func serveAPI(api http.Handler, req *http.Request) (resp *http.Response, err error) {
-	in := req.Clone(context.WithValue(context.Background(), directKey{}, true))
+	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), directKey{}, true))
+	defer cancel()
+	defer context.AfterFunc(req.Context(), cancel)()
+	in := req.Clone(ctx)
 	in.RequestURI, in.Host = req.URL.RequestURI(), cmp.Or(req.Host, req.URL.Host)
 	if in.Body == nil {
 		in.Body = http.NoBody
@@ -246,8 +226,12 @@ func (gs *gates) apiOf(host string) (API, bool) {
 	return api, ok
 }
 
-// unserved notes a request that leads nowhere, for the driver, and returns what the program sees of it.
+// unserved notes a request that leads nowhere, for the driver, and returns what the program sees of it. That of a dead
+// process is refused.
 func (gs *gates) unserved(request string, why error) error {
+	if errors.Is(why, errRefused) {
+		return errRefused
+	}
 	stack := make([]byte, 1<<14)
 	at := lifecycle.WhereInUserCode(string(stack[:runtime.Stack(stack, false)]))
 	gs.mu.Lock()
@@ -265,6 +249,25 @@ func (gs *gates) strayed() string {
 		return ""
 	}
 	return gs.astray[0]
+}
+
+// breaks notes that an API has not returned, for the driver.
+func (gs *gates) breaks(host string, p *lifecycle.PanicError) {
+	what := "has ended its goroutine"
+	at := lifecycle.WhereInUserCode(string(p.Stack))
+	if p.Value != nil {
+		at, what = fmt.Sprintf("%s: %v", at, p.Value), "panicked"
+	}
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	gs.broken = cmp.Or(gs.broken, fmt.Sprintf("the API %s %s at %s", host, what, at))
+}
+
+// brokenAPI returns the first API that has not returned, and where; empty: there was none.
+func (gs *gates) brokenAPI() string {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	return gs.broken
 }
 
 // makeAPIs makes what is outside of a run.

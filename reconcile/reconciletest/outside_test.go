@@ -2,11 +2,14 @@ package reconciletest_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -207,4 +210,152 @@ func TestAHostThatIsNotThere(t *testing.T) {
 	require.Equal(t, "has its APIs served", found[0].Rule)
 	require.Regexp(t, `POST https://cloud.example.com/buckets/\?owner=photos, at .*outside_test.go:\d+: `+
 		`Scenario.Outside has no such host`, found[0].Detail[0])
+}
+
+// broken is an API whose handler does not return.
+type broken struct{ serve func() }
+
+func (b broken) ServeHTTP(http.ResponseWriter, *http.Request) { b.serve() }
+func (broken) State() any                                     { return nil }
+
+// TestAHandlerThatDoesNotReturn is a mistake of the test, which Check names.
+func TestAHandlerThatDoesNotReturn(t *testing.T) {
+	for want, serve := range map[string]func(){
+		`^the API cloud.example.com panicked at .* outside_test.go:\d+: no bucket$`:     func() { panic("no bucket") },
+		`^the API cloud.example.com has ended its goroutine at .* outside_test.go:\d+$`: runtime.Goexit,
+	} {
+		sc := clouded(naive(defaultClient))
+		sc.Outside["cloud.example.com"] = func() reconciletest.API { return broken{func() { serve() }} }
+		found := reconciletest.Search(t, sc)
+		require.Len(t, found, 1)
+		require.Equal(t, "the step works", found[0].Rule)
+		require.Regexp(t, want, found[0].Detail[0])
+	}
+}
+
+// withoutCtx is a right program that gives no request to the cloud the ctx of Run, as some SDKs do not, and says
+// goodbye when it ends.
+func withoutCtx(ctx context.Context, cfg *rest.Config) error {
+	core, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		list, err := core.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
+		for i := 0; err == nil && i < len(list.Items); i++ {
+			name := list.Items[i].Name
+			err = ask(context.Background(), http.MethodPut, "https://cloud.example.com/buckets/"+name+"?owner="+name)
+		}
+		select {
+		case <-ctx.Done():
+			goodbye, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			defer cancel()
+			_ = ask(goodbye, http.MethodDelete, "https://cloud.example.com/buckets/programs")
+		case <-time.After(20 * time.Second):
+		}
+	}
+	return nil
+}
+
+func TestCheckFindsNothingInRequestsWithoutACtx(t *testing.T) {
+	sc := clouded(withoutCtx)
+	sc.Steps, sc.Off = sc.Steps[:1], []string{"is idempotent"}
+	require.Empty(t, reconciletest.Singles(t, sc))
+	sc.Run = nil
+	sc.Programs = []reconciletest.Program{{Name: "one", Run: withoutCtx}, {Name: "two", Run: withoutCtx}}
+	require.Empty(t, reconciletest.Singles(t, sc))
+}
+
+// TestWhatIsLeftOfAProgramReachesNothing is about a goroutine that wakes when its program was killed, and another
+// incarnation runs.
+func TestWhatIsLeftOfAProgramReachesNothing(t *testing.T) {
+	sc := clouded(func(ctx context.Context, cfg *rest.Config) error {
+		begin := time.Now()
+		go func() {
+			time.Sleep(40 * time.Second)
+			_ = ask(context.Background(), http.MethodPut, fmt.Sprint("https://cloud.example.com/buckets/",
+				begin.Unix()%1000, "?owner=a"))
+		}()
+		<-ctx.Done()
+		return nil
+	})
+	story := strings.Join(reconciletest.Story(t, sc, "v1 seed=0 steps=2: down in step 1"), "\n")
+	require.Regexp(t, ` 70\.\d+s  2: PUT https://cloud.example.com/buckets/\d+: 200`, story)
+	require.NotRegexp(t, ` 40\.\d+s .*PUT https://cloud.example.com/buckets/`, story)
+}
+
+// TestTheBodyOfARequestIsClosed whatever happens to the request.
+func TestTheBodyOfARequestIsClosed(t *testing.T) {
+	sc := clouded(func(ctx context.Context, _ *rest.Config) error {
+		for ctx.Err() == nil {
+			body, writer := io.Pipe()
+			go func() { _, _ = writer.Write([]byte("photos")) }()
+			resp, err := http.Post("https://cloud.example.com/buckets/?owner=photos", "text/plain", body)
+			if err == nil && resp.Body.Close() == nil && resp.StatusCode == http.StatusOK {
+				<-ctx.Done()
+			}
+			time.Sleep(time.Second)
+		}
+		return nil
+	})
+	sc.Steps, sc.Off = sc.Steps[:1], []string{"is idempotent", "ends alike"}
+	require.Empty(t, reconciletest.Singles(t, sc))
+}
+
+// TestAClientThatDoesNotWaitForAHandler sees its timeout, and what the handler does counts all the same.
+func TestAClientThatDoesNotWaitForAHandler(t *testing.T) {
+	for name, client := range map[string]func() *http.Client{
+		"the default": func() *http.Client { return &http.Client{Timeout: 10 * time.Second} },
+		"a clone": func() *http.Client {
+			return &http.Client{Timeout: 10 * time.Second, Transport: http.DefaultTransport.(*http.Transport).Clone()}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sc := clouded(naive(client))
+			sc.Outside["cloud.example.com"] = func() reconciletest.API {
+				return &sleepy{cloud: cloud{buckets: map[string]string{}}}
+			}
+			story := strings.Join(reconciletest.Story(t, sc, "v1 seed=0 steps=2: "), "\n")
+			require.Contains(t, story, "1: POST https://cloud.example.com/buckets/: 200, for which the program did "+
+				"not wait\n")
+			require.Contains(t, story, "1: POST https://cloud.example.com/buckets/: 200\n")
+			require.Contains(t, story, "1: DELETE https://cloud.example.com/buckets/bucket-2: 200")
+		})
+	}
+}
+
+// sleepy takes a minute for its first request.
+type sleepy struct {
+	cloud
+	awake bool
+}
+
+func (s *sleepy) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if !s.awake {
+		s.awake = true
+		time.Sleep(time.Minute)
+	}
+	s.cloud.ServeHTTP(w, req)
+}
+
+// TestAStepMayUseOtherGoroutines for its requests, and clones.
+func TestAStepMayUseOtherGoroutines(t *testing.T) {
+	sc := clouded(runBuckets)
+	sc.Steps = append([]reconciletest.Step{reconciletest.StepFunc("give", func(_ context.Context,
+		_ *rest.Config) error {
+		var errs [2]error
+		for i, client := range []*http.Client{http.DefaultClient, {
+			Transport: http.DefaultTransport.(*http.Transport).Clone()}} {
+			var one sync.WaitGroup
+			one.Go(func() {
+				resp, err := client.Post("https://cloud.example.com/buckets/?owner=user", "text/plain", nil)
+				if errs[i] = err; err == nil {
+					errs[i] = resp.Body.Close()
+				}
+			})
+			one.Wait()
+		}
+		return errors.Join(errs[:]...)
+	})}, sc.Steps...)
+	require.Empty(t, reconciletest.Singles(t, sc))
 }

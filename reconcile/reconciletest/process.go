@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"runtime/pprof"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -36,12 +38,14 @@ func launch(group *lifecycle.Group, gates *gates, program Program, incarnation i
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logr.Discard()))
 	p := &process{Program: program, incarnation: incarnation, latency: usualLatency, gates: gates,
 		link: gates.server.LinkAs(program.User), cancel: cancel, ended: make(chan struct{})}
-	p.ctx = context.WithValue(ctx, processKey{}, p)
 	p.link.Inject(gates.hold(p))
 	gates.mu.Lock()
-	gates.live = append(gates.live, p)
+	label := pprof.Labels(processLabel, strconv.Itoa(len(gates.launched)))
+	gates.live, gates.launched = append(gates.live, p), append(gates.launched, p)
 	gates.mu.Unlock()
+	p.ctx = pprof.WithLabels(context.WithValue(ctx, processKey{}, p), label)
 	group.Go("program", func() {
+		pprof.SetGoroutineLabels(p.ctx)
 		defer close(p.ended)
 		defer func() {
 			if r := recover(); r != nil {

@@ -367,6 +367,9 @@ func (r *run) next(until time.Time) (g *gate, over bool) {
 	if request := r.gates.strayed(); request != "" {
 		r.fail(ruleAPIs, request)
 	}
+	if api := r.gates.brokenAPI(); api != "" {
+		r.fail(ruleSteps, api)
+	}
 	return g, g == nil && !time.Now().Before(until)
 }
 

@@ -30,10 +30,11 @@ type Scenario struct {
 	World *World
 	// Outside are HTTP APIs of others that the programs use, by the hosts of their URLs, such as "dns.example.com".
 	// Check calls the functions once for each run. While it runs, http.DefaultTransport and its clones lead to them,
-	// over HTTP and HTTPS: a program that has a transport of its own has to be given that one. A request should carry
-	// the ctx of Run, or one derived from it; with several programs it has to. The State of each API must be that of
-	// the run in which nothing goes wrong: nothing is made twice, and nothing is left. A host that is asked and is not
-	// here is a finding. Steps reach the APIs without a disturbance. Empty: there are none.
+	// over HTTP and HTTPS: a program that has a transport of its own has to be given that one. A request
+	// belongs to the program whose ctx of Run it carries, or else to the one that has started its goroutine. The State
+	// of each API must be that of the run in which nothing goes wrong: nothing is made twice, and nothing is left. A
+	// host that is asked and is not here is a finding. Steps reach the APIs without a disturbance. Empty: there are
+	// none.
 	Outside map[string]func() API
 	// Beside are programs that run all the time and that no disturbance meets, such as a stand-in for a
 	// controller of somebody else's.

@@ -76,6 +76,9 @@ func (j *journal) noteRequest(w weight, g *gate) {
 	if g.later > 0 {
 		last.text += fmt.Sprintf(", which the program sees %s later", g.later)
 	}
+	if g.unawaited {
+		last.text += ", for which the program did not wait"
+	}
 	for _, e := range g.changes {
 		last.wrote = append(last.wrote, snapshotName(e.resource, cmp.Or(e.object, e.old)))
 	}
