@@ -226,8 +226,8 @@
 // # What stops a program
 //
 // In a bubble time passes when all goroutines wait for each other, for time, or for the server. A run in which one
-// waits for something else stands still. Check looks at that in real time, and fails after some seconds, with the line
-// of the program and with what to do:
+// waits for something else stands still. Check looks at that in real time, and fails after some seconds, or after 30 s
+// if that may end by itself, as another process does, with the line of the program and with what to do:
 //
 //	a port that it opens       A manager of controller-runtime needs the bind address "0" for metrics and probes.
 //	a connection               Scenario.Outside, for HTTP; for others a fake.

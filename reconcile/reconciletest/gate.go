@@ -23,7 +23,7 @@ import (
 // through, so that the order of requests is the driver's choice and not that of Go's scheduler.
 type gate struct {
 	request Request
-	content uint64 // a hash of the body
+	content uint64 // a hash of the body, and of the query to an API
 	process *process
 	at      time.Time // when it came, or until when it is held back
 	n       int       // counts the requests of one kind, from 1; set when it is let through
@@ -298,8 +298,17 @@ func (gs *gates) wait(at time.Time) bool {
 	return slices.ContainsFunc(gs.pending, func(g *gate) bool { return !g.at.After(at) })
 }
 
-// pick returns the request whose turn it is, or nil. Requests of one time are ordered by their text, since the order in
-// which they came is that of Go's scheduler.
+// rank orders requests of one text to an API, whose query and body may say what they are about. Those to the server say
+// it in their text.
+func (g *gate) rank() uint64 {
+	if g.api == nil {
+		return 0
+	}
+	return g.content
+}
+
+// pick returns the request whose turn it is, or nil. Requests of one time are ordered by their text, and those to an API by
+// what they hold as well, since the order in which they came is that of Go's scheduler.
 func (gs *gates) pick() *gate {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
@@ -308,7 +317,7 @@ func (gs *gates) pick() *gate {
 	}
 	slices.SortStableFunc(gs.pending, func(a, b *gate) int {
 		return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.request.String(), b.request.String()),
-			cmp.Compare(a.process.Name, b.process.Name), cmp.Compare(a.process.incarnation, b.process.incarnation))
+			cmp.Compare(a.rank(), b.rank()), cmp.Compare(a.process.Name, b.process.Name), cmp.Compare(a.process.incarnation, b.process.incarnation))
 	})
 	ready, now := len(gs.pending), time.Now()
 	for ready > 0 && gs.pending[ready-1].at.After(now) {

@@ -1,12 +1,14 @@
 package reconciletest
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"maps"
 	"net"
@@ -28,7 +30,9 @@ type API interface {
 	http.Handler
 	// State returns what the API holds, such as the records of a zone: a value that can be written as JSON. It leaves
 	// out what may differ between two runs that end alike, such as identifiers that the API draws. Check calls it when
-	// no request is served, and compares it as it compares objects: each entry of a map, or else the whole.
+	// no request is served, and compares it as it compares objects: each entry of a map, or else the whole; a list
+	// element by element, so one in the order of creation is to be sorted. Entries that are no maps are alike to Check:
+	// if one of them differs by the time, as a serial number does, none is compared, unless State leaves that one out.
 	State() any
 }
 
@@ -108,7 +112,7 @@ func (e *exit) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	url := *req.URL
 	url.RawQuery, url.User = "", nil
-	g := newGate(Request{Verb: req.Method, Path: url.String()}, contentOf(req), p)
+	g := newGate(Request{Verb: req.Method, Path: url.String()}, contentOf(req)^hashOf(req.URL.RawQuery), p)
 	g.host, g.api = url.Host, api
 	resp, err := gs.enter(req.Context(), g, serve)
 	if err == nil && !p.link.open() {
@@ -154,6 +158,13 @@ func (e *exit) dialer(otherwise dialer) dialer {
 type forwarder struct{ *exit }
 
 func (f forwarder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	again := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+	req.Body, _ = again()
+	req.GetBody = again // so that what it holds orders it among others
 	req.URL.Scheme, req.URL.Host = "https", req.Host
 	resp, err := f.RoundTrip(req)
 	if err != nil {
@@ -268,6 +279,12 @@ func (gs *gates) brokenAPI() string {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
 	return gs.broken
+}
+
+func hashOf(text string) uint64 {
+	hash := fnv.New64a()
+	_, _ = io.WriteString(hash, text) // which does not fail
+	return hash.Sum64()
 }
 
 // makeAPIs makes what is outside of a run.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -172,9 +173,11 @@ func TestDisturbancesOfTheOutside(t *testing.T) {
 		"late answer to POST cloud.example.com #1": {
 			"POST https://cloud.example.com/buckets/: 200, which the program sees 20s later",
 			"   50.004s  1: update configmaps default/photos: 200"},
-		"500 for 20 s from POST cloud.example.com #1": {"500 for 20 s from POST cloud.example.com #1"},
-		"429 to DELETE cloud.example.com #1":          {"DELETE https://cloud.example.com/buckets/bucket-1: not seen"},
-		"second at POST cloud.example.com #1":         {"start of incarnation 2"},
+		"500 for 20 s from POST cloud.example.com #1": {
+			"   49.0", "POST https://cloud.example.com/buckets/: not seen by the server\n   50.0",
+			"1: POST https://cloud.example.com/buckets/: 200\n"},
+		"429 to DELETE cloud.example.com #1":  {"DELETE https://cloud.example.com/buckets/bucket-1: not seen"},
+		"second at POST cloud.example.com #1": {"start of incarnation 2"},
 	} {
 		sc := clouded(naive(defaultClient))
 		story := strings.Join(reconciletest.Story(t, sc, "v1 seed=0 steps=2: "+disturbance), "\n")
@@ -198,7 +201,7 @@ func TestCoverageOfTheOutside(t *testing.T) {
 	report := reconciletest.Report(t, sc)
 	require.Contains(t, report, "at writes to the outside: crash before ")
 	require.Contains(t, report, "no answer ")
-	require.Regexp(t, `PUT cloud\.example\.com \d+ of \d+`, report)
+	require.Regexp(t, `PUT cloud\.example\.com [1-9]\d* of \d+`, report)
 }
 
 // TestAHostThatIsNotThere is a finding with the line of the program.
@@ -358,4 +361,64 @@ func TestAStepMayUseOtherGoroutines(t *testing.T) {
 		return errors.Join(errs[:]...)
 	})}, sc.Steps...)
 	require.Empty(t, reconciletest.Singles(t, sc))
+}
+
+// TestCheckFindsNothingInWhatIsDoneOutsideByTheClock and in no other way by a restart.
+func TestCheckFindsNothingInWhatIsDoneOutsideByTheClock(t *testing.T) {
+	sc := clouded(func(ctx context.Context, _ *rest.Config) error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(time.Until(time.Now().Truncate(35 * time.Second).Add(35 * time.Second))):
+				_ = ask(ctx, http.MethodPost, "https://cloud.example.com/buckets/?owner=copies")
+			}
+		}
+	})
+	sc.Steps, sc.Replay = sc.Steps[:1], "v1 seed=0 steps=1: "
+	require.Empty(t, reconciletest.Search(t, sc))
+}
+
+// TestRequestsOfOneInstantAreInTheOrderOfTheirContents and not in that in which their goroutines come.
+func TestRequestsOfOneInstantAreInTheOrderOfTheirContents(t *testing.T) {
+	for name, client := range map[string]func() *http.Client{
+		"the default": defaultClient,
+		"a clone": func() *http.Client {
+			return &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var runs atomic.Int64
+			sc := clouded(func(ctx context.Context, _ *rest.Config) error {
+				owners := []string{"a", "b"}
+				if runs.Add(1)%4 > 1 { // there is a restart in each run
+					slices.Reverse(owners)
+				}
+				var both sync.WaitGroup
+				for i, owner := range owners {
+					both.Go(func() {
+						time.Sleep(time.Minute - time.Duration(i)) // who comes first
+						time.Sleep(time.Duration(i))
+						resp, err := client().Post("https://cloud.example.com/buckets/?owner="+owner, "text/plain", nil)
+						if err != nil {
+							return
+						}
+						defer resp.Body.Close()
+						if id, err := io.ReadAll(resp.Body); err == nil && owner == "a" {
+							_ = ask(ctx, http.MethodDelete, "https://cloud.example.com/buckets/"+string(id))
+						}
+					})
+				}
+				both.Wait()
+				<-ctx.Done()
+				return nil
+			})
+			sc.Steps = sc.Steps[:1]
+			traces := reconciletest.Traces(t, sc, "v1 seed=0 steps=1: ", 6)
+			require.Regexp(t, `DELETE https://cloud.example.com/buckets/bucket-\d: 200`, traces[0])
+			for _, trace := range traces {
+				require.Equal(t, traces[0], trace)
+			}
+		})
+	}
 }

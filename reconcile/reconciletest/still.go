@@ -17,9 +17,11 @@ import (
 
 const (
 	// lookEvery is how often a run is looked at that does not move, and stillFor how often it has to look the same
-	// until it is taken to stand still for good. Both are about real time.
-	lookEvery = time.Second
-	stillFor  = 3
+	// until it is taken to stand still for good: patientFor if it waits for what may end by itself, such as another
+	// process. All are about real time.
+	lookEvery  = time.Second
+	stillFor   = 3
+	patientFor = 30
 )
 
 // play runs a schedule in a bubble of its own, and fails the test if the run stands still since it waits for something
@@ -42,9 +44,13 @@ func (c runner) play(s schedule, ideal *ending) *ending {
 			}
 			return o
 		case <-look.C:
-			if text := w.look(); text != "" {
+			text, good := w.look()
+			if good {
 				c.t.Fatalf("reconciletest.Check: a run stands still, since virtual time does not pass as long as%s\n"+
 					"the schedule: %q", text, s)
+			} else if text != "" {
+				c.t.Logf("reconciletest.Check: virtual time does not pass as long as%s\nCheck waits %s for that", text,
+					patientFor*lookEvery)
 			}
 		}
 	}
@@ -61,21 +67,28 @@ type watchman struct {
 	same int    // how often it was that
 }
 
-// look returns what the run waits for if it stands still; empty: it does not, or not yet.
-func (w *watchman) look() string {
+// look returns what the run waits for if it stands still, and whether that is for good; empty: it does not, or not yet,
+// or it was said.
+func (w *watchman) look() (text string, good bool) {
 	bubble, turns := w.bubble.Load(), w.turns.Load()
 	if bubble == nil || turns != w.last {
 		w.last, w.seen, w.same = turns, "", 0
-		return ""
+		return "", false
 	}
-	text := strandedIn(stacksOf(*bubble))
+	text, passes := strandedIn(stacksOf(*bubble))
 	if text == "" || text != w.seen {
 		w.seen, w.same = text, 0
 	}
-	if w.same++; text == "" || w.same < stillFor {
-		return ""
+	w.same++
+	switch {
+	case text == "":
+		return "", false
+	case passes && w.same >= patientFor, !passes && w.same >= stillFor:
+		return text, true
+	case passes && w.same == stillFor:
+		return text, false
 	}
-	return text
+	return "", false
 }
 
 // stacksOf returns the stacks of the goroutines of a bubble. It stops the world for a moment.
@@ -105,8 +118,8 @@ var waitsFor = map[string]string{
 }
 
 // strandedIn says which goroutines of a bubble wait for something that virtual time does not bring, and what to do;
-// empty: none does, or one is at work.
-func strandedIn(stacks []string) string {
+// empty: none does, or one is at work. It passes if one waits for something that may end by itself.
+func strandedIn(stacks []string) (text string, passes bool) {
 	var all, held []string
 	for _, stack := range stacks {
 		head, _, _ := strings.Cut(stack, "\n")
@@ -119,18 +132,19 @@ func strandedIn(stacks []string) string {
 		}
 		kind, ok := waitsFor[state[1]]
 		if !ok {
-			return "" // it is at work
+			return "", false // it is at work
 		}
+		passes = passes || kind == "system" || kind == "network" && !strings.Contains(stack, ".Accept(")
 		all = append(all, advice(kind, stack))
 	}
 	slices.Sort(all)
 	slices.Sort(held)
-	text := strings.Join(slices.Compact(all), "")
+	text = strings.Join(slices.Compact(all), "")
 	if strings.Contains(text, "a lock") && len(held) > 0 {
 		text += "\n  of those who may hold the lock, these wait for the answer to a request: " +
 			strings.Join(slices.Compact(held), ", ")
 	}
-	return text
+	return text, passes
 }
 
 // advice says what a goroutine waits for, and what to do about it.

@@ -91,7 +91,7 @@ func TestStandsStill(t *testing.T) {
 	reconciletest.Check(t, sc)
 }
 
-// TestWhatStopsAProgram is about the line and the advice, which come within seconds.
+// TestWhatStopsAProgram is about the line and the advice.
 func TestWhatStopsAProgram(t *testing.T) {
 	for what, want := range map[string]string{
 		"port":       `still_test.go:\d+: it listens on a port;\s+leave that out in the test: controller-runtime's`,
@@ -105,7 +105,7 @@ func TestWhatStopsAProgram(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			// go test's own limit ends it if it is not said.
-			cmd := exec.Command(os.Args[0], "-test.run=^TestStandsStill$", "-test.timeout=2m") //nolint:gosec // itself
+			cmd := exec.Command(os.Args[0], "-test.run=^TestStandsStill$", "-test.timeout=9m") //nolint:gosec // itself
 			cmd.Env = append(os.Environ(), stillEnv+"="+what)
 			out, err := cmd.CombinedOutput()
 			require.Error(t, err, "%s", out)
@@ -114,6 +114,17 @@ func TestWhatStopsAProgram(t *testing.T) {
 			require.NotContains(t, string(out), "panic: test timed out")
 		})
 	}
+}
+
+// TestAProgramMayWaitForAnotherProcess for some seconds of real time, in which virtual time stands still.
+func TestAProgramMayWaitForAnotherProcess(t *testing.T) {
+	var once sync.Once
+	sc := greets(func(ctx context.Context, _ *rest.Config) (err error) {
+		once.Do(func() { err = exec.Command("sleep", "6").Run() })
+		<-ctx.Done()
+		return err
+	})
+	require.NotEmpty(t, reconciletest.Story(t, sc, "v1 seed=0 steps=3: "))
 }
 
 // TestWhatEndsAProgram has a hint beside the error.

@@ -68,7 +68,8 @@ func (v *variance) learnNoise(all []difference) {
 // learnClocked takes the kinds of writes of a run that has nothing to do.
 func (v *variance) learnClocked(kinds map[string]bool) {
 	for kind := range kinds {
-		if verb := verbOf(kind); verb == "create" || verb == "delete" {
+		switch verbOf(kind) {
+		case "create", "delete", http.MethodPost, http.MethodDelete: // the latter two outside
 			v.clocked = maps.Clone(kinds)
 		}
 	}
