@@ -83,8 +83,8 @@ func (gs *gates) labelled(label string) (newest *process, err error) {
 		switch {
 		case p.incarnation == 0:
 		case newest != nil && newest.Name != p.Name:
-			return nil, errors.New("it does not carry the ctx of Run, nor the labels of pprof that a goroutine of Run " +
-				"has, and there are several programs: http.NewRequestWithContext gives it the ctx")
+			return nil, errors.New("it does not carry the ctx of Run, nor has its goroutine the labels of pprof " +
+				"that those of Run have, and there are several programs: http.NewRequestWithContext gives it the ctx")
 		default:
 			newest = p
 		}

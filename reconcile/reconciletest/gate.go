@@ -307,8 +307,8 @@ func (g *gate) rank() uint64 {
 	return g.content
 }
 
-// pick returns the request whose turn it is, or nil. Requests of one time are ordered by their text, and those to an API by
-// what they hold as well, since the order in which they came is that of Go's scheduler.
+// pick returns the request whose turn it is, or nil. Requests of one time are ordered by their text, and those to an API
+// by what they hold as well, since the order in which they came is that of Go's scheduler.
 func (gs *gates) pick() *gate {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
@@ -317,7 +317,8 @@ func (gs *gates) pick() *gate {
 	}
 	slices.SortStableFunc(gs.pending, func(a, b *gate) int {
 		return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.request.String(), b.request.String()),
-			cmp.Compare(a.rank(), b.rank()), cmp.Compare(a.process.Name, b.process.Name), cmp.Compare(a.process.incarnation, b.process.incarnation))
+			cmp.Compare(a.rank(), b.rank()), cmp.Compare(a.process.Name, b.process.Name),
+			cmp.Compare(a.process.incarnation, b.process.incarnation))
 	})
 	ready, now := len(gs.pending), time.Now()
 	for ready > 0 && gs.pending[ready-1].at.After(now) {

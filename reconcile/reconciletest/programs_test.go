@@ -204,10 +204,11 @@ func TestEachDisturbanceHitsEachProgram(t *testing.T) {
 	sc.World = &reconciletest.World{}
 	const second = `(?s)step 2: apply Greeting a.*`
 	for disturbance, says := range map[string]string{ // before all are restarted in the end, the writer first
-		"writer: crash after patch configmaps #1":  ` 30\.\d+s  CRASH of writer 1\n +30\.\d+s  start of writer 2\n`,
-		"counter: crash after patch configmaps #1": ` 30\.\d+s  CRASH of counter 1\n +30\.\d+s  start of counter 2\n`,
-		"counter: down in step 2":                  `CRASH of counter 1\n +\d+\.\d+s  ` + second + `start of counter 2\n`,
-		"writer: cold start":                       second + `start of writer 1\n.*writer 1: patch`,
+		"writer: crash after patch configmaps #1": ` 30\.\d+s  CRASH of writer 1\n +30\.\d+s  start of writer 2\n`,
+		"counter: crash after patch configmaps #1": ` 30\.\d+s  CRASH of counter 1\n +30\.\d+s  start of ` +
+			`counter 2\n`,
+		"counter: down in step 2": `CRASH of counter 1\n +\d+\.\d+s  ` + second + `start of counter 2\n`,
+		"writer: cold start":      second + `start of writer 1\n.*writer 1: patch`,
 		"writer: second at patch configmaps #1": `(?s) 30\.\d+s  start of writer 2\n.* 35\.\d+s  ` +
 			`CRASH of writer 1\n`,
 		"counter: old cache after step 2": second + `counter: old cache after step 2\n +\d+\.\d+s  CRASH of ` +
