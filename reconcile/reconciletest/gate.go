@@ -307,8 +307,8 @@ func (g *gate) rank() uint64 {
 	return g.content
 }
 
-// pick returns the request whose turn it is, or nil. Requests of one time are ordered by their text, and those to an API
-// by what they hold as well, since the order in which they came is that of Go's scheduler.
+// pick returns the request whose turn it is, or nil. Requests of one time are ordered by their text, and those to an
+// API by what they hold as well, since the order in which they came is that of Go's scheduler.
 func (gs *gates) pick() *gate {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
