@@ -386,6 +386,13 @@ func (h *listWatchHealth) failed(err error, as State) {
 	h.change(func() { h.trouble, h.as, h.follows = h.named(err), as, 0 })
 }
 
+// failedBeside says that a list beside the watch has failed. The watch goes on, so the state is the same.
+func (h *listWatchHealth) failedBeside(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.now.LastError, h.failedAt = h.named(err), time.Now()
+}
+
 // doubted says that somebody doubts a complete cache, until the store has the list of that number.
 func (h *listWatchHealth) doubted(doubt error, list int) {
 	h.change(func() { h.doubt, h.settles = h.named(doubt), list })

@@ -35,7 +35,7 @@ type item[T any] struct {
 	uid             types.UID
 	resourceVersion string
 	deleting        bool   // it has a deletionTimestamp
-	slice           uint16 // of Options.Shard, see share.keeps; zero before the object is judged
+	slice           uint16 // of Options.Shard, see sliceBits; zero before the object is judged
 	value           T
 }
 

@@ -35,8 +35,10 @@ func (w *watching[T]) receive(e wire.Event) error {
 		w.bookmarkAt = time.Now()
 		w.fifo.advance(upTo)
 	} else {
-		if w.filling != nil && !w.share.stale(e) {
-			w.filling.told[KeyOf(object)] = struct{}{}
+		if f := w.filling; f != nil && w.share.stale(e) {
+			f.least = upTo
+		} else if f != nil {
+			f.told[KeyOf(object)] = struct{}{}
 		}
 		if err := w.enqueue(e, upTo, repeated); err != nil {
 			return err

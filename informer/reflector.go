@@ -137,8 +137,8 @@ func (r *reflector[T]) run(ctx context.Context) {
 	defer r.namelessTimer.Stop()
 	r.namelessTimer.Stop()
 	defer r.pulse.does(resting)
+	r.alive = ctx // without the pulse, which is of this goroutine only
 	ctx = context.WithValue(ctx, pulseKey{}, &r.pulse)
-	r.alive = ctx
 	defer func() { r.filling.stop() }()
 	r.quarantine = quarantine{make(map[Key]*patient), newAlarm()}
 	defer func() {

@@ -174,7 +174,7 @@ func (w *writer[T]) leave(l *listWatch[T], heirs *followed[T]) {
 	if l.stop != nil {
 		l.stop() // Run waits for its goroutines, and Rescope does not: they may be stuck
 	}
-	w.sweep(l, math.MaxUint64)
+	w.sweep(l, math.MaxUint64, w.inf.share.growth())
 	l.fifo.drop()
 	w.reach(l, "")
 }

@@ -34,12 +34,13 @@ type Sharded interface {
 	// Name is the informer's.
 	Name() string
 	// Keep says which slices the cache keeps from now on, of how many: the object with the hash h is in slice h modulo
-	// of. There are at most 65,535. If slices come, the informer lists their objects, beside its watch. If slices go,
+	// of. There are at most 8,191. If slices come, the informer lists their objects, beside its watch. If slices go,
 	// their objects leave the store, and handlers are told Deleted with Event.Left set. If of is another number than
-	// before, nothing is kept until the next call. Keep does not wait, and a call that changes nothing costs little.
+	// before, all slices go, and these come. Keep does not wait, and a call that changes nothing costs little.
 	Keep(of int, slices []int)
 	// Wait waits until the store holds all objects of those of these slices that are kept, or ctx ends: then the error
-	// wraps the cause of that. Namespaces that the server refuses do not count if they have never been complete.
+	// wraps the cause of that, and the latest error of a list. If they are there it returns nil even then. Namespaces
+	// that the server refuses do not count if they have never been complete.
 	Wait(ctx context.Context, slices []int) error
 }
 
@@ -55,9 +56,11 @@ type share struct {
 	Shard
 
 	// Set before Run. filled returns up to which growth the store has everything that is kept, fill lets the reflectors
-	// list what has come, and look wakes the goroutine of the store.
+	// list what has come, and look wakes the goroutine of the store. why returns the latest error of those that do not
+	// have everything.
 	name   string
 	filled func() uint64
+	why    func() error
 	fill   func()
 	look   func()
 
@@ -73,14 +76,24 @@ type kept struct {
 	// since has, for each slice, the growth by which it has come; zero: it is not kept.
 	since  []uint64
 	growth uint64 // how often slices have come
+	era    uint16 // grows when there is another number of slices, modulo eras: what was judged before is not kept
 }
+
+// The slice of an item is one more than its number and, in the high bits, the era in which the object was judged. An
+// object of an era has long left the store when its number comes back.
+const (
+	sliceBits = 13
+	maxSlices = 1<<sliceBits - 1
+	eras      = 1 << (16 - sliceBits)
+)
 
 // of returns since for the slice of an item, which is not zero.
 func (k *kept) of(slice uint16) uint64 {
-	if int(slice) > len(k.since) {
+	number := int(slice & maxSlices)
+	if slice>>sliceBits != k.era || number > len(k.since) {
 		return 0
 	}
-	return k.since[slice-1]
+	return k.since[number-1]
 }
 
 func newShare(s Shard) *share {
@@ -109,6 +122,16 @@ func connect[T any](s *share, inf *SharedIndexInformer[T]) {
 			}
 		}
 		return lowest
+	}
+	s.why = func() error {
+		growth := s.growth()
+		for _, l := range inf.followed.Load().listWatches {
+			h := l.health.get()
+			if h.LastError != nil && (h.Listed == 0 || l.filled.Load() < growth) {
+				return h.LastError
+			}
+		}
+		return nil
 	}
 	s.fill = func() {
 		for _, l := range inf.followed.Load().listWatches {
@@ -146,17 +169,17 @@ func (s *share) join() (leave func()) {
 func (s *share) Name() string { return s.name }
 
 func (s *share) Keep(of int, slices []int) {
-	if of < 0 || of > math.MaxUint16 {
-		panic(fmt.Sprintf("informer %s: %d slices; there are at most %d", s.name, of, math.MaxUint16))
+	if of < 0 || of > maxSlices {
+		panic(fmt.Sprintf("informer %s: %d slices; there are at most %d", s.name, of, maxSlices))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.kept.Load()
-	next, grows := &kept{since: make([]uint64, of), growth: before.growth}, false
-	if n := len(before.since); n != 0 && n != of {
-		slices, before = nil, &kept{} // the slices of before are none of these
+	next, grows := &kept{since: make([]uint64, of), growth: before.growth, era: before.era}, false
+	shrinks := len(before.since) != of
+	if shrinks { // the slices of before are none of these
+		next.era, before = (before.era+1)%eras, &kept{}
 	}
-	shrinks := len(before.since) < of
 	for _, slice := range slices {
 		next.since[slice] = next.growth + 1
 		if slice < len(before.since) && before.since[slice] != 0 {
@@ -194,8 +217,11 @@ func (s *share) Wait(ctx context.Context, slices []int) error {
 		select {
 		case <-moved:
 		case <-ctx.Done():
-			return fmt.Errorf("informer %s: waiting for the objects of %d slices: %w", s.name, len(slices),
-				context.Cause(ctx))
+			err := context.Cause(ctx)
+			if why := s.why(); why != nil {
+				err = fmt.Errorf("%w; %w", err, why)
+			}
+			return fmt.Errorf("informer %s: waiting for the objects of %d slices: %w", s.name, len(slices), err)
 		}
 	}
 }
@@ -260,8 +286,7 @@ func (s *share) growth() uint64 {
 	return s.kept.Load().growth
 }
 
-// keeps reports whether objects of a slice are kept. It is that of an item: one more than the number, or zero for what
-// belongs to none.
+// keeps reports whether objects of a slice are kept. It is that of an item: zero for what belongs to none.
 func (s *share) keeps(slice uint16) bool {
 	return s == nil || slice == 0 || s.kept.Load().of(slice) != 0
 }
@@ -281,7 +306,7 @@ func (s *share) judge(o *metav1.ObjectMeta) (slice uint16, keeps bool) {
 	case len(k.since) == 0:
 		return 0, false
 	}
-	slice = uint16(hash%uint64(len(k.since))) + 1
+	slice = k.era<<sliceBits | uint16(hash%uint64(len(k.since))+1)
 	return slice, k.of(slice) != 0
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -366,7 +367,7 @@ func (w *land) filled(inf *informerOfPods, s *slicer) {
 		held, ok := inf.Get(KeyOf(p))
 		if _, judged := s.Hash(&p.ObjectMeta); judged && s.came(inf, p) {
 			require.True(w, ok, "%s is missing", KeyOf(p))
-			require.GreaterOrEqual(w, version(held.ResourceVersion), int64(0))
+			require.GreaterOrEqual(w, version(held.ResourceVersion), version(p.ResourceVersion))
 		}
 	}
 }
@@ -480,7 +481,8 @@ func TestARefusedNamespaceKeepsNoSlice(t *testing.T) {
 	}, "one", "two")
 }
 
-// TestTheNumberOfSlicesChanges: nothing of the old numbers is taken for one of the new.
+// TestTheNumberOfSlicesChanges: nothing of the old numbers is taken for one of the new, however soon the next call of
+// Keep comes.
 func TestTheNumberOfSlicesChanges(t *testing.T) {
 	inLand(t, func(t *testing.T, w *land) {
 		for i := range 8 {
@@ -489,16 +491,129 @@ func TestTheNumberOfSlicesChanges(t *testing.T) {
 		s := &slicer{of: 4, keeps: []int{1}}
 		inf, err := New(w.ours(t), Options[*corev1.Pod]{Shard: s})
 		require.NoError(t, err)
+		told := w.listen(inf)
 		run(t, inf)
 		synced(t, inf)
 		require.Len(t, inf.Keys(), 4, "a, b, p1 and p5")
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
 		s.of = 8
 		s.keep(1)
+		require.Error(t, s.cache.Wait(ctx, []int{1}), "it has not been listed")
+		s.keep(1, 2)
+		require.Error(t, s.cache.Wait(ctx, []int{1}))
+		require.NoError(t, s.cache.Wait(t.Context(), []int{1, 2}))
 		synctest.Wait()
-		require.Len(t, inf.Keys(), 2)
+		require.Len(t, inf.Keys(), 4, "p1 and p2 are among them, and p5 is not")
+		s.keep(2, 5)
+		require.NoError(t, s.cache.Wait(t.Context(), []int{2, 5}))
+		synctest.Wait()
+		want := w.kept(s, "one")
+		require.Len(t, want, 4)
+		require.Len(t, inf.Keys(), 4)
+		require.NoError(t, told.folded(want))
+		require.NoError(t, told.err())
+	}, "one")
+}
+
+// TestSlicesThatComeAllTheTime do not keep the first of them waiting: each list goes on to its end.
+func TestSlicesThatComeAllTheTime(t *testing.T) {
+	inLand(t, func(t *testing.T, w *land) {
+		for i := range 16 {
+			w.inSlice("one", fmt.Sprint("p", i), i)
+		}
+		s := &slicer{of: 16, keeps: []int{0}}
+		inf, err := New(w.ours(t), Options[*corev1.Pod]{Shard: s})
+		require.NoError(t, err)
+		run(t, inf)
+		synced(t, inf)
+		w.fail("", func(_ context.Context, next func() (*http.Response, error)) (*http.Response, error) {
+			time.Sleep(10 * time.Second)
+			return next()
+		})
+		before := w.lists()
+		keeps := []int{0}
+		for i := 1; i < 16; i++ {
+			keeps = append(keeps, i)
+			s.keep(keeps...)
+			time.Sleep(2 * time.Second)
+			if i == 6 {
+				require.Equal(t, 2, inf.Health().Slices, "the first that came is here")
+			}
+		}
+		require.NoError(t, s.cache.Wait(t.Context(), keeps))
+		require.Len(t, inf.Keys(), 18)
+		require.LessOrEqual(t, w.lists()-before, 5, "and one list is for all that came during another")
+	}, "one")
+}
+
+// TestAListForASliceThatFails is told, and the cache remembers nothing of the changes that it is not about to need.
+func TestAListForASliceThatFails(t *testing.T) {
+	inLand(t, func(t *testing.T, w *land) {
+		s := &slicer{of: 4, keeps: []int{1}}
+		inf, err := New(w.ours(t), Options[*corev1.Pod]{Shard: s})
+		require.NoError(t, err)
+		run(t, inf)
+		synced(t, inf)
+		w.fail("", forbidden)
+		s.keep(1, 2)
+		for i := range 200 {
+			w.inSlice("one", "p", i%4)
+			time.Sleep(time.Second)
+			w.delete("one", "p")
+			w.inSlice("one", fmt.Sprint("p", i), i%4)
+		}
+		synctest.Wait()
+		require.Less(t, len(inf.followed.Load().listWatches[0].reflector.filling.told), 100)
+		h := inf.Health()
+		require.Equal(t, Live, h.State)
+		require.True(t, apierrors.IsForbidden(h.LastError), "%v", h.LastError)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		err = s.cache.Wait(ctx, []int{2})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.True(t, apierrors.IsForbidden(err), "%v", err)
+		w.fail("", nil)
+		require.NoError(t, s.cache.Wait(t.Context(), []int{1, 2}))
+		require.Len(t, inf.Keys(), 102)
+	}, "one")
+}
+
+// TestASliceGoesAndComesDuringAList: what the list does not have has left, and was not deleted.
+func TestASliceGoesAndComesDuringAList(t *testing.T) {
+	inLand(t, func(t *testing.T, w *land) {
+		w.inSlice("one", "p1", 1)
+		w.inSlice("one", "p2", 2)
+		s := &slicer{byKey: true, of: 4, keeps: []int{1, 2}}
+		inf, err := New(w.ours(t), Options[*corev1.Pod]{Shard: s, DisableWatchList: true})
+		require.NoError(t, err)
+		var gone []string
+		_, err = inf.AddHandler(func(e Event[*corev1.Pod]) {
+			switch {
+			case e.Key.Name == "slow1":
+				time.Sleep(20 * time.Second)
+			case e.Type == Deleted:
+				gone = append(gone, fmt.Sprint(e.Key.Name, " ", e.Left))
+			}
+		}, HandlerOptions{Inline: true})
+		require.NoError(t, err)
+		run(t, inf)
+		synced(t, inf)
+		w.inSlice("one", "slow1", 1)
+		time.Sleep(time.Second)
 		s.keep(1)
-		require.NoError(t, s.cache.Wait(t.Context(), []int{1}))
-		require.Len(t, inf.Keys(), 3, "p1 is among them, and p5 is not")
+		inf.Relist("", nil)
+		time.Sleep(5 * time.Second)
+		w.fail("", func(_ context.Context, next func() (*http.Response, error)) (*http.Response, error) {
+			time.Sleep(time.Minute)
+			return next()
+		})
+		s.keep(1, 2)
+		require.NoError(t, s.cache.Wait(t.Context(), []int{1, 2}))
+		require.Contains(t, gone, "p2 true")
+		require.NotContains(t, gone, "p2 false")
+		_, held := inf.Get(Key{Namespace: "one", Name: "p2"})
+		require.True(t, held)
 	}, "one")
 }
 

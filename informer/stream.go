@@ -227,8 +227,8 @@ func (w *watching[T]) run(ctx context.Context) error {
 			}
 			w.resourceVersion = ""
 			return nil
-		case events, more := <-w.filling.events():
-			err = receiveFilling(w.reflector, events, more)
+		case a, more := <-w.filling.arrivals():
+			err = receiveFilling(w.reflector, a, more)
 		case <-w.proven.C:
 			w.trusted = true
 			w.reconnect.Reset()

@@ -208,6 +208,9 @@ func (w *writer[T]) seenAgainLocked(row store.Row, d *delta[T]) {
 	if f.resourceVersion != d.resourceVersion {
 		return
 	}
+	if !d.deleted {
+		f.slice = d.slice // there may be another number of slices
+	}
 	w.store.seenLocked(d.key, uint64(f.epoch))
 	if !d.deleted && w.every.Load() {
 		w.repeats = append(w.repeats, repeated(w.store.item(row)))
@@ -256,6 +259,12 @@ func (w *writer[T]) removeLocked(l *listWatch[T], row store.Row, d *delta[T]) {
 	l.touch(event.Key)
 	w.store.Remove(row)
 	w.events = append(w.events, event)
+}
+
+// leaveLocked is removeLocked for what leaves the store with its slice.
+func (w *writer[T]) leaveLocked(l *listWatch[T], row store.Row) {
+	w.removeLocked(l, row, nil)
+	w.events[len(w.events)-1].Left = true
 }
 
 // repeated is the event of an object that has not changed.
@@ -361,7 +370,7 @@ func (w *writer[T]) forgetRemoved() {
 // been reached.
 func (w *writer[T]) finish(l *listWatch[T], o outcome) {
 	if o.sweep != 0 {
-		w.sweep(l, o.sweep)
+		w.sweep(l, o.sweep, o.growth)
 		l.swept = o.sweep
 	}
 	if o.complete != 0 {
@@ -405,8 +414,9 @@ func (w *writer[T]) sync() {
 	w.remind()
 }
 
-// sweep removes what a list-watch's list of that epoch did not contain.
-func (w *writer[T]) sweep(l *listWatch[T], epoch uint64) {
+// sweep removes what a list-watch's list of that epoch did not contain. Of slices that have come since the growth the
+// list says nothing: what is here of them has left with them, before they came again.
+func (w *writer[T]) sweep(l *listWatch[T], epoch, growth uint64) {
 	w.store.Lock()
 	for key, r := range w.store.invalid {
 		if r.epoch < epoch && l.sweeps(key) {
@@ -414,7 +424,13 @@ func (w *writer[T]) sweep(l *listWatch[T], epoch uint64) {
 		}
 	}
 	w.store.Unlock()
-	removeRows(w, w.unseenSince(l, epoch), func(row store.Row) { w.removeLocked(l, row, nil) })
+	removeRows(w, w.unseenSince(l, epoch), func(row store.Row) {
+		if w.inf.share.fills(w.store.Facts(row).slice, growth) {
+			w.leaveLocked(l, row)
+		} else {
+			w.removeLocked(l, row, nil)
+		}
+	})
 }
 
 // removeRows takes rows out of the store, which are in order, by a function that is called with the lock.
@@ -432,7 +448,7 @@ func removeRows[T any](w *writer[T], all []store.Row, locked func(store.Row)) {
 }
 
 // shrink takes out of the store what Options.Shard keeps no longer. It may be wanted again by the time that it goes:
-// then a list is to bring it back, and until then it has left all the same.
+// then a list brings it back, and until then it has left all the same.
 func shrink[T any](w *writer[T]) {
 	share, c := w.inf.share, w.inf.followed.Load()
 	w.store.Lock()
@@ -448,10 +464,7 @@ func shrink[T any](w *writer[T]) {
 			left = append(left, row)
 		}
 	}
-	removeRows(w, left, func(row store.Row) {
-		w.removeLocked(c.listWatch(w.store.Key(row)), row, nil)
-		w.events[len(w.events)-1].Left = true
-	})
+	removeRows(w, left, func(row store.Row) { w.leaveLocked(c.listWatch(w.store.Key(row)), row) })
 }
 
 // unseenSince returns the rows of a list-watch whose objects no list from that epoch on, or the watch after it, has
