@@ -845,6 +845,9 @@ func TestMistakesWithInformersThatCome(t *testing.T) {
 					return same, nil
 				case "running":
 					return running, nil
+				case "a share":
+					return informer.New[*corev1.ConfigMap](clients.CoreV1().ConfigMaps("a"),
+						informer.Options[*corev1.ConfigMap]{Shard: noShard{}})
 				}
 				return newInformer(), errors.New("no such kind")
 			})
@@ -889,10 +892,11 @@ func TestMistakesWithInformersThatCome(t *testing.T) {
 		}
 		object("m-6", "same")
 		object("m-7", "running")
+		object("m-8", "a share")
 		cancel()
 		require.NoError(t, <-done)
 		require.NoError(t, <-ran)
-		require.Len(t, failed, 7)
+		require.Len(t, failed, 8)
 		require.Contains(t, failed["m-0"],
 			"family: the informer of nil: the function given to NewDynamic has returned nil")
 		require.Contains(t, failed["m-1"], "panic")
@@ -901,6 +905,7 @@ func TestMistakesWithInformersThatCome(t *testing.T) {
 		require.Contains(t, failed["m-5"], "family: the informer of other: no such kind")
 		require.Contains(t, failed["m-6"], "has returned informer other, which has run before")
 		require.Contains(t, failed["m-7"], "has returned informer other, which has run before")
+		require.Contains(t, failed["m-8"], "has returned informer *v1.ConfigMap, which has Options.Shard")
 	})
 }
 
@@ -1232,3 +1237,10 @@ func TestARefusedNamespaceDoesNotHoldBackANewLeader(t *testing.T) {
 		require.Equal(t, 1, p.ran("two"))
 	})
 }
+
+// noShard keeps nothing.
+type noShard struct{}
+
+func (noShard) Hash(*metav1.ObjectMeta) (uint64, bool) { return 0, true }
+func (noShard) KeyOnly() bool                          { return true }
+func (noShard) Join(informer.Sharded) func()           { return func() {} }

@@ -2,6 +2,8 @@ package sharding
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -44,8 +46,8 @@ func Owned(s *Shards) informer.Shard {
 
 // Of is [Keys] for objects of which a function says to which key they belong, by their namespace, name, labels and
 // owner references; other fields may be empty. It is for owners that live in no namespace, for owners of owners, and
-// for what a label ties to a key. False: nobody can say, and all replicas keep the object, as they do if the function
-// panics. It must return the same for the same metadata, in all replicas, and several goroutines call it at once.
+// for what a label ties to a key. False: the function cannot tell, and all replicas keep the object, as they do if
+// it panics. It must return the same for the same metadata, in all replicas, and several goroutines call it at once.
 func Of(s *Shards, key func(o *metav1.ObjectMeta) (key types.NamespacedName, ok bool)) informer.Shard {
 	return &shard{s, false, key}
 }
@@ -69,14 +71,19 @@ func (k *shard) Hash(o *metav1.ObjectMeta) (hash uint64, ok bool) {
 }
 
 func (k *shard) Join(cache informer.Sharded) (leave func()) {
-	c := &k.shards.caches
+	s, c := k.shards, &k.shards.caches
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.all == nil {
 		c.all = map[informer.Sharded]bool{}
 	}
 	c.all[cache] = true
-	cache.Keep(c.of, slices.Sorted(maps.Keys(c.kept)))
+	s.mu.Lock()
+	if s.r != nil {
+		clear(s.r.ready) // this cache has nothing yet
+	}
+	s.mu.Unlock()
+	c.followLocked(s) // so its first list has the objects of all slices that are open
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -91,6 +98,15 @@ type caches struct {
 	all  map[informer.Sharded]bool
 	kept map[int]bool
 	of   int
+	// Guarded by mu. owned are slices that have come, and wanted those that this replica would ask for.
+	owned, wanted lack
+}
+
+// A lack is of slices whose objects some cache does not have.
+type lack struct {
+	since map[int]time.Time
+	why   error // what the cache says
+	said  bool  // in the log
 }
 
 // any reports whether there are any.
@@ -104,17 +120,24 @@ func (c *caches) any() bool {
 func (c *caches) follow(s *Shards) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.followLocked(s)
+}
+
+func (c *caches) followLocked(s *Shards) {
+	s.mu.Lock()
+	if r := s.r; r != nil {
+		r.prepares = s.opts.Prepare != nil || len(c.all) > 0
+		if t := r.seen.table; t != nil && len(c.all) > 0 {
+			if n := len(t.Owners); n != c.of {
+				c.kept, c.of = nil, n
+			}
+			c.kept = cached(r, c.kept, s.now())
+		}
+	}
+	s.mu.Unlock()
 	if len(c.all) == 0 {
 		return
 	}
-	s.mu.Lock()
-	if r := s.r; r != nil && r.seen.table != nil {
-		if n := len(r.seen.table.Owners); n != c.of {
-			c.kept, c.of = nil, n
-		}
-		c.kept = cached(r, c.kept, s.now())
-	}
-	s.mu.Unlock()
 	kept := slices.Sorted(maps.Keys(c.kept))
 	for cache := range c.all {
 		cache.Keep(c.of, kept)
@@ -131,6 +154,42 @@ func (c *caches) keep(all []int) []int {
 	return slices.DeleteFunc(all, func(slice int) bool { return !c.kept[slice] })
 }
 
+// prepared notes that a replica is prepared for those of some slices that all caches have at this moment.
+func (c *caches) prepared(s *Shards, r *replica, all []int) {
+	c.mu.Lock() // no cache joins between the look and the note
+	defer c.mu.Unlock()
+	all = c.completeLocked(all)
+	s.change(func() { r.prepared(all) })
+}
+
+// complete returns those of some slices of which each cache has all objects at this moment.
+func (c *caches) complete(all []int) []int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.completeLocked(all)
+}
+
+func (c *caches) completeLocked(all []int) []int {
+	now, cancel := context.WithCancel(context.Background())
+	cancel() // so Wait looks, and does not wait
+	lacks := func(some []int) bool {
+		for cache := range c.all {
+			if cache.Wait(now, some) != nil {
+				return true
+			}
+		}
+		return false
+	}
+	if len(c.all) == 0 {
+		return all
+	}
+	kept := slices.DeleteFunc(slices.Clone(all), func(slice int) bool { return !c.kept[slice] })
+	if !lacks(kept) {
+		return kept
+	}
+	return slices.DeleteFunc(kept, func(slice int) bool { return lacks([]int{slice}) })
+}
+
 // wait returns nil when each cache has all objects of those of the slices that are kept.
 func (c *caches) wait(ctx context.Context, all []int) error {
 	c.mu.Lock()
@@ -144,22 +203,91 @@ func (c *caches) wait(ctx context.Context, all []int) error {
 	return nil
 }
 
-// fill is wait for slices that have come, without a bound but the end of ctx: a run that does not see what exists would
-// take it for deleted.
-func (c *caches) fill(ctx context.Context, all []int) {
-	for said := false; ctx.Err() == nil; {
-		try, cancel := context.WithTimeout(ctx, 10*time.Second)
-		err := c.wait(try, all)
-		cancel()
-		switch log := klog.FromContext(ctx); {
-		case err == nil && said:
-			log.Error(nil, "The caches have the objects of the slices that have come")
-			return
-		case err == nil:
-			return
-		case !said && ctx.Err() == nil:
-			said = true
-			log.Error(err, "Slices have come, and their keys wait: a cache does not have their objects")
+// fill waits for slices that have come: a run that does not see what exists would take it for deleted. It returns false
+// if they are not all here and it is time to look again: after a second, when changed is closed, or ctx ends.
+func (c *caches) fill(ctx context.Context, all []int, changed <-chan struct{}) bool {
+	try, cancel := context.WithTimeout(ctx, time.Second)
+	var interrupts sync.WaitGroup
+	interrupts.Go(func() {
+		select {
+		case <-changed:
+			cancel()
+		case <-try.Done():
+		}
+	})
+	defer interrupts.Wait()
+	defer cancel()
+	err := c.wait(try, all)
+	if len(c.complete(all)) == len(all) {
+		return true
+	}
+	if err == nil { // not all of them are kept
+		<-try.Done()
+		err = context.Cause(try)
+	}
+	c.lacks(ctx, all, err)
+	return false
+}
+
+// lacks notes the slices that have come and whose objects some cache does not have, and what it says. The log tells of
+// those that wait for ten seconds.
+func (c *caches) lacks(ctx context.Context, all []int, why error) {
+	c.mu.Lock()
+	said := c.owned.said
+	c.owned.note(all, why)
+	c.owned.said = len(all) > 0 && (said || len(c.owned.longer(10*time.Second)) > 0)
+	says := c.owned.said
+	c.mu.Unlock()
+	switch log := klog.FromContext(ctx); {
+	case says && !said && ctx.Err() == nil:
+		log.Error(why, "Slices have come, and their keys wait: a cache does not have their objects", "slices", all)
+	case said && !says && ctx.Err() == nil:
+		log.Error(nil, "The caches have the objects of the slices that have come")
+	}
+}
+
+// unprepared is lacks for slices that this replica would ask for.
+func (c *caches) unprepared(all []int, why error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wanted.note(all, why)
+}
+
+// overdue returns an error that names what some cache has lacked for longer than that.
+func (c *caches) overdue(s *Shards, late time.Duration) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var errs []error
+	if all := c.owned.longer(late); len(all) > 0 {
+		errs = append(errs, fmt.Errorf("sharding: %s: the keys of %d slices %v of this replica have waited for longer "+
+			"than %v for a cache to have their objects: %w", s, len(all), all, late, c.owned.why))
+	}
+	if all := c.wanted.longer(late); len(all) > 0 {
+		errs = append(errs, fmt.Errorf("sharding: %s: this replica cannot ask for %d slices %v: for longer than %v "+
+			"a cache does not have their objects: %w", s, len(all), all, late, c.wanted.why))
+	}
+	return errors.Join(errs...)
+}
+
+func (l *lack) note(all []int, why error) {
+	since := make(map[int]time.Time, len(all))
+	for _, slice := range all {
+		at, lacked := l.since[slice]
+		if !lacked {
+			at = time.Now()
+		}
+		since[slice] = at
+	}
+	l.since, l.why = since, why
+}
+
+// longer returns the slices that have been lacking for longer than that.
+func (l *lack) longer(late time.Duration) (all []int) {
+	for slice, since := range l.since {
+		if time.Since(since) > late {
+			all = append(all, slice)
 		}
 	}
+	slices.Sort(all)
+	return all
 }

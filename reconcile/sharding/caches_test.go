@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -13,8 +15,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
@@ -117,9 +121,128 @@ func TestASliceWaitsForItsObjects(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		require.Less(t, b.owned(40), 40, "those of a wait")
 		require.Equal(t, b.owned(40), total(f.shares(time.Second)), "and no others")
+		err := b.shards.Health()
+		require.ErrorContains(t, err, "of this replica have waited for longer than 15s")
+		require.ErrorContains(t, err, "informer *v1.Secret")
+		require.ErrorContains(t, err, "not now")
 		b.link.Inject(nil)
 		time.Sleep(40 * time.Second)
+		require.NoError(t, b.shards.Health())
 		require.Equal(t, map[string]int{"b": 40}, f.shares(time.Second))
+	})
+}
+
+// TestAJoinThatCannotList asks for nothing, and says so.
+func TestAJoinThatCannotList(t *testing.T) {
+	inFleet(t, 40, func(f *fleet) {
+		f.shared = true
+		f.launch("a")
+		time.Sleep(30 * time.Second)
+		b := f.launch("b")
+		time.Sleep(5 * time.Second)
+		b.link.Inject(func(r reconciletest.Request) reconciletest.Fault {
+			if r.Resource.Resource == "secrets" && r.Verb == "list" {
+				return reconciletest.Refuse(errCut)
+			}
+			return nil
+		})
+		time.Sleep(2 * time.Minute)
+		require.Equal(t, map[string]int{"a": 40}, f.shares(time.Second))
+		err := b.shards.Health()
+		require.ErrorContains(t, err, "this replica cannot ask for 8 slices")
+		require.ErrorContains(t, err, "informer *v1.Secret")
+		b.link.Inject(nil)
+		time.Sleep(40 * time.Second)
+		require.Len(t, f.shares(time.Second), 2)
+		require.NoError(t, b.shards.Health())
+	})
+}
+
+// TestALateCacheHasTheOpenSlices by its first list, and the replica is prepared for nothing without it.
+func TestALateCacheHasTheOpenSlices(t *testing.T) {
+	inFleet(t, 40, func(f *fleet) {
+		a := f.launch("a")
+		time.Sleep(40 * time.Second)
+		require.Equal(t, 40, total(f.shares(time.Second)))
+		late, err := informer.New[*corev1.ConfigMap](
+			kubernetes.NewForConfigOrDie(a.link.Config()).CoreV1().ConfigMaps("default"),
+			informer.Options[*corev1.ConfigMap]{Shard: Keys(a.shards)})
+		require.NoError(t, err)
+		f.runs(late)
+		<-late.Synced()
+		require.Equal(t, 40, late.Len())
+	})
+}
+
+// runs runs an informer until the test ends.
+func (f *fleet) runs(inf *informer.SharedIndexInformer[*corev1.ConfigMap]) {
+	ctx, stop := context.WithCancel(klog.NewContext(context.Background(), klog.Logger{}))
+	var group lifecycle.Group
+	group.Go("informer", func() { require.NoError(f, inf.Run(ctx)) })
+	f.Cleanup(func() { stop(); <-group.Done() })
+}
+
+// cacheOfTest has the objects of some slices.
+type cacheOfTest struct {
+	mu  sync.Mutex
+	has map[int]bool
+}
+
+func (c *cacheOfTest) Name() string    { return "test" }
+func (c *cacheOfTest) Keep(int, []int) {}
+func (c *cacheOfTest) Wait(ctx context.Context, slices []int) error {
+	for {
+		c.mu.Lock()
+		all := true
+		for _, slice := range slices {
+			all = all && c.has[slice]
+		}
+		c.mu.Unlock()
+		if all {
+			return nil
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// TestASliceThatIsHereDoesNotWait for another one whose objects cannot be listed.
+func TestASliceThatIsHereDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newTestGroup(t, func(o *Options) { o.Slices = 4 })
+		m := g.alone("a")
+		cache := &cacheOfTest{has: map[int]bool{0: true, 1: true, 2: true}}
+		defer Keys(m.Shards).Join(cache)()
+		ctx, cancel := context.WithCancel(quiet)
+		var opened []int
+		m.works.Go("run", func() {
+			m.err = m.Run(ctx, func(tenure context.Context) error {
+				m.Inherit(tenure, func(context.Context, []string, bool) {}, func(slices []int) {
+					opened = append(opened, slices...)
+				})
+				return nil
+			})
+		})
+		time.Sleep(40 * time.Second)
+		require.Equal(t, []int{0, 1, 2}, opened)
+		require.ErrorContains(t, m.Health(), "the keys of 1 slices [3] of this replica have waited")
+		m.mu.Lock()
+		r := m.r
+		m.mu.Unlock()
+		m.caches.prepared(m.Shards, r, []int{2, 3})
+		require.Equal(t, map[int]bool{2: true}, r.ready, "it is not prepared for what the cache lacks")
+		cache.mu.Lock()
+		cache.has[3] = true
+		cache.mu.Unlock()
+		time.Sleep(2 * time.Second)
+		require.Equal(t, []int{0, 1, 2, 3}, opened)
+		require.NoError(t, m.Health())
+		cancel()
+		<-m.works.Done()
+		require.NoError(t, m.err)
 	})
 }
 

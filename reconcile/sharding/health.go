@@ -59,8 +59,11 @@ func (s *Shards) Check(*http.Request) error {
 // Health returns an error that names the slices which nobody has led for longer than LeaseDuration, as far as this
 // replica can see: without an owner, or with one that does not renew its Lease. It also names those that their owner
 // has been asked for, and has not given away in DrainTimeout + StopGrace and a RetryPeriod: their keys run nowhere
-// meanwhile. It is the same in all replicas, so it is for alerts, and no reason to restart one: see Check.
+// meanwhile. This is the same in all replicas. It also names the slices of this replica, and those that it would ask
+// for, whose objects a cache of [Keys] and its like has lacked for longer than LeaseDuration, with what the cache says.
+// It is for alerts, and no reason to restart a replica: see Check.
 func (s *Shards) Health() error {
+	lacking := s.caches.overdue(s, s.opts.LeaseDuration)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	late := s.opts.DrainTimeout + s.opts.StopGrace + s.opts.RetryPeriod
@@ -80,7 +83,7 @@ func (s *Shards) Health() error {
 		errs = append(errs, fmt.Errorf("sharding: %s: %d of %d slices %v were asked for more than %v ago, and their "+
 			"owners have not ended their work", s, len(kept), len(s.led), kept, late))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, lacking)...)
 }
 
 // orphans returns the slices that nobody has led for longer than a LeaseDuration.

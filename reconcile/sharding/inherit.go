@@ -2,6 +2,7 @@ package sharding
 
 import (
 	"context"
+	"maps"
 	"slices"
 )
 
@@ -11,14 +12,20 @@ import (
 // is called with those that are still this replica's: it queues their keys. Both are called by the goroutine of the
 // caller, one after the other. Slices that come meanwhile wait for the next turn.
 //
+// Those whose objects the caches have do not wait for those of others.
+//
 // The words are what the last owners of the slices have left by [Shards.LeaveWords], each once. all says that there is
-// one for each slice, or nothing to wait for: else an owner may have written what nobody tells of. The context of
-// settle is ctx.
+// one for each slice, or nothing to wait for: else an owner may have written something of which there is no word. The
+// context of settle is ctx.
 func (s *Shards) Inherit(ctx context.Context, settle func(ctx context.Context, words []string, all bool),
 	opened func(slices []int)) {
+	listed := map[*work]bool{} // settle was called without a word of them
+	defer s.caches.lacks(ctx, nil, nil)
 	for ctx.Err() == nil {
 		fresh, changed := term{s}.unopened()
+		maps.DeleteFunc(listed, func(w *work, _ bool) bool { return !slices.Contains(fresh, w) })
 		if len(fresh) == 0 {
+			s.caches.lacks(ctx, nil, nil)
 			select {
 			case <-changed:
 			case <-ctx.Done():
@@ -26,17 +33,27 @@ func (s *Shards) Inherit(ctx context.Context, settle func(ctx context.Context, w
 			continue
 		}
 		s.caches.follow(s)
-		words, all := term{s}.words(fresh)
-		if all { // a list from now on shows what the words tell of; else settle asks for one, which may be the same
-			s.caches.fill(ctx, slicesOf(fresh))
+		if here := s.caches.complete(slicesOf(fresh)); len(here) > 0 {
+			fresh = slices.DeleteFunc(fresh, func(w *work) bool { return !slices.Contains(here, w.slice) })
 		}
-		settle(ctx, words, all)
-		s.caches.fill(ctx, slicesOf(fresh))
-		if ctx.Err() != nil {
-			return
+		// With a word, a list from now on shows what it tells of. Else settle asks for one, which may be the same.
+		words, all := term{s}.words(fresh, listed)
+		if !all {
+			settle(ctx, words, false)
+			for _, w := range fresh {
+				listed[w] = true
+			}
 		}
-		open := term{s}.open(fresh)
-		if len(open) > 0 {
+		if !s.caches.fill(ctx, slicesOf(fresh), changed) {
+			continue
+		}
+		if all {
+			settle(ctx, words, true)
+		}
+		if ctx.Err() != nil || len(s.caches.complete(slicesOf(fresh))) < len(fresh) {
+			continue
+		}
+		if open := (term{s}).open(fresh); len(open) > 0 {
 			opened(open)
 		}
 	}
@@ -64,8 +81,8 @@ func (s term) unopened() (fresh []*work, changed <-chan struct{}) {
 }
 
 // words returns what the last owners of slices have left. One that this replica has given up and has got back before
-// another one had it has no word, and needs none.
-func (s term) words(fresh []*work) (words []string, all bool) {
+// another one had it has no word, and needs none; nor does one that is listed.
+func (s term) words(fresh []*work, listed map[*work]bool) (words []string, all bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.r == nil || s.r.seen.table == nil {
@@ -73,7 +90,7 @@ func (s term) words(fresh []*work) (words []string, all bool) {
 	}
 	all = true
 	for _, w := range fresh {
-		if !unheard(s.r, w.slice) {
+		if !unheard(s.r, w.slice) || listed[w] {
 			continue // it is not opened, or was before
 		}
 		text, ok := s.r.seen.table.wordOf(w.slice)

@@ -362,22 +362,27 @@ func (s term) tryRenew(ctx context.Context, r *replica, base *coordinationv1.Lea
 
 // prepare lets the caches keep what the table says, and prepares for the slices that this replica would ask others for.
 func (s term) prepare(ctx context.Context, r *replica) {
+	defer s.caches.unprepared(nil, nil)
 	for ctx.Err() == nil {
 		s.caches.follow(s.Shards)
+		var all []int
 		s.mu.Lock()
-		all := slices.DeleteFunc(r.wanted(s.now()), func(slice int) bool { return r.ready[slice] })
 		tenure := s.tenure
+		if r.prepares {
+			all = slices.DeleteFunc(r.wanted(s.now()), func(slice int) bool { return r.ready[slice] })
+		}
 		s.mu.Unlock()
-		if r.prepares && len(all) > 0 {
+		if all = s.caches.keep(all); len(all) > 0 {
 			err := s.prepareFor(tenure, all)
 			if err == nil {
-				all = s.caches.keep(all)
-				s.change(func() { r.prepared(all) })
+				s.caches.prepared(s.Shards, r, all)
 				continue
 			}
 			if !errors.Is(err, context.Canceled) {
 				klog.FromContext(ctx).Error(err, "Preparing for slices failed; it is tried again", "table", s.String())
 			}
+		} else {
+			s.caches.unprepared(nil, nil)
 		}
 		lifecycle.Sleep(ctx, s.opts.RetryPeriod/4)
 	}
@@ -387,8 +392,13 @@ func (s term) prepare(ctx context.Context, r *replica) {
 func (s term) prepareFor(tenure context.Context, all []int) error {
 	wait, cancel := context.WithTimeout(tenure, s.opts.LeaseDuration) // after that others may be wanted
 	defer cancel()
-	if err := s.caches.wait(wait, all); err != nil || s.opts.Prepare == nil {
+	if err := s.caches.wait(wait, all); err != nil {
+		s.caches.unprepared(all, err)
 		return err
+	}
+	s.caches.unprepared(nil, nil)
+	if s.opts.Prepare == nil {
+		return nil
 	}
 	return s.opts.Prepare(tenure, slices.Clone(all))
 }
