@@ -61,10 +61,11 @@ type Options[T any] struct {
 	// costs its metadata, which the server sends for all objects.
 	//
 	// The share may change at any time: see [Sharded]. Then Get, lookups and handlers know nothing of an object that is
-	// kept by another replica, as if there was none, so read only what belongs to the keys of this one. Health, Synced
-	// and Fresh are about what is kept. An object that a change takes out of the share is Deleted, with
-	// FinalStateUnknown set; one whose slice is given away is Deleted with Event.Left set, and its version may come
-	// back when the slice does. [NewReferenced] takes no Shard: it keeps what is named.
+	// kept by another replica, as if there was none, so read only what belongs to the keys of this one. State, Synced
+	// and Fresh do not tell whether the objects of a slice that has come are here: Health.Slices counts those of which
+	// they are. An object that a change takes out of the share is Deleted, with FinalStateUnknown set; one whose slice
+	// is given away is Deleted with Event.Left set, and its version may come back when the slice does. [NewReferenced]
+	// takes no Shard: it keeps what is named.
 	Shard Shard
 	// PageSize is the number of objects in a page of a plain list. Zero: 500.
 	PageSize int64

@@ -262,7 +262,7 @@ func (w *writer[T]) removeLocked(l *listWatch[T], row store.Row, d *delta[T]) {
 }
 
 // leaveLocked is removeLocked for what leaves the store with its slice.
-func (w *writer[T]) leaveLocked(l *listWatch[T], row store.Row) {
+func leaveLocked[T any](w *writer[T], l *listWatch[T], row store.Row) {
 	w.removeLocked(l, row, nil)
 	w.events[len(w.events)-1].Left = true
 }
@@ -426,7 +426,7 @@ func (w *writer[T]) sweep(l *listWatch[T], epoch, growth uint64) {
 	w.store.Unlock()
 	removeRows(w, w.unseenSince(l, epoch), func(row store.Row) {
 		if w.inf.share.fills(w.store.Facts(row).slice, growth) {
-			w.leaveLocked(l, row)
+			leaveLocked(w, l, row)
 		} else {
 			w.removeLocked(l, row, nil)
 		}
@@ -464,7 +464,7 @@ func shrink[T any](w *writer[T]) {
 			left = append(left, row)
 		}
 	}
-	removeRows(w, left, func(row store.Row) { w.leaveLocked(c.listWatch(w.store.Key(row)), row) })
+	removeRows(w, left, func(row store.Row) { leaveLocked(w, c.listWatch(w.store.Key(row)), row) })
 }
 
 // unseenSince returns the rows of a list-watch whose objects no list from that epoch on, or the watch after it, has

@@ -29,9 +29,9 @@ type Dynamic[N comparable, T any] struct {
 // NewDynamic makes a family. Its name stands in logs, errors and metrics. of makes the informer of a name: a new one in
 // each call, because a name may come back that was given up. The informer should have a name of its own, as logs and
 // Why tell informers apart by it. of sends no request, and is called by several goroutines at once, on standbys, too.
-// Its error, as for a name that can be no resource, is that of [Dynamic.Get], so that Reconcile can report it. So is one
-// for an informer with Options.Shard, which a family does not take. The keys do not wait for such an informer, and of is
-// called again when they run again.
+// Its error, as for a name that can be no resource, is that of [Dynamic.Get], so that Reconcile can report it. So is
+// one for an informer with Options.Shard, which a family does not take. The keys do not wait for such an informer, and
+// of is called again when they run again.
 //
 // A handler of an informer that does not return when its informer is given up is logged, and Run tells of it at its
 // end.
@@ -58,8 +58,8 @@ func NewDynamic[N comparable, T any](name string, of func(N) (*informer.SharedIn
 				inf.Name())
 		}
 		if err == nil && inf != nil && inf.Scope().Sharded() {
-			return nil, fmt.Errorf("the function given to NewDynamic has returned informer %s, which has Options.Shard: "+
-				"slices would have to wait for a kind that may never come", inf.Name())
+			return nil, fmt.Errorf("the function given to NewDynamic has returned informer %s, which has "+
+				"Options.Shard: slices would have to wait for a kind that may never come", inf.Name())
 		}
 		return inf, err
 	})

@@ -46,13 +46,18 @@
 // both kinds may stand side by side. A [informer.Referenced] keeps what the objects of this replica's caches name.
 //
 //   - A replica that wants slices of others fills its caches first, by one list each beside the watch, while their
-//     owners go on. So keys wait for no list. Slices whose owner has left or died come without, and their keys wait
-//     until the caches have them, however long that takes; the log says so after 10 s. The keys of other slices go on.
+//     owners go on. So the keys of a slice that is handed over with its word wait for no list. Slices whose owner has
+//     left or died come without, and their keys wait until all caches have them, however long that takes: the log says
+//     so after 10 s, and [Shards.Health] after LeaseDuration. The keys of other slices go on. At the start each cache
+//     lists twice: before the replica is in the table it keeps nothing.
+//   - A cache that cannot list, be it in one namespace of many, holds up each slice that comes, but for namespaces that
+//     were refused from the start. So the informers of a Dynamic of package reconcile cannot have a Shard.
 //   - A slice that was given away leaves the caches, and no key is named. Where a cache is read for a key of another
 //     replica, as by [informer.SharedIndexInformer.Get] in a handler for HTTP, "not found" says nothing: [Shards.Owns]
 //     tells whether a key is this replica's. Reconcile reads what is in the slice of its own key.
-//   - Keys of objects that are deleted while their slice has no owner are not named by whoever gets it, unless a whole
-//     cache or an object that they owned names them: what has to be done for a deleted object needs a finalizer.
+//   - The next owner does not name the keys of objects that are deleted while their slice has no owner, or one whose
+//     watch is late, unless a whole cache or an object that they owned names them: what has to be done for a deleted
+//     object needs a finalizer.
 //   - The server sends all objects to all replicas. It is not asked to filter: internals.md says why.
 //
 // # Without a Manager
