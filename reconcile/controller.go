@@ -111,7 +111,7 @@ type Controller struct {
 	stuck       stuckCalls
 	paceSaid    sync.Once // the log line of checkPace
 	comers      comers
-	gone        goneKeys // of other processes
+	gone        keys.Gone // of other processes
 
 	// Changed by For and its like, and by NewManager, in one goroutine; not after that.
 	sources    []source

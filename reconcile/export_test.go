@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 
+	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
 	"github.com/thermostat-go/thermostat/workqueue"
 )
 
@@ -22,8 +23,8 @@ func (c *Controller) Busy() int { return c.keys.Busy() }
 func (c *Controller) Owes() bool { return c.ledger.Owes() }
 
 // Gone returns the keys of other processes that no cache has, and ForgetGone forgets them.
-func (c *Controller) Gone() []Key { return c.gone.all() }
-func (c *Controller) ForgetGone() { c.gone.keys = nil }
+func (c *Controller) Gone() []Key { return c.gone.All() }
+func (c *Controller) ForgetGone() { c.gone = keys.Gone{} }
 
 // Alive returns an error if workers are missing.
 func (c *Controller) Alive() error { return c.alive() }

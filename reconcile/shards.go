@@ -153,7 +153,7 @@ func (m share) name(come []int) {
 		for s := range c.comers.sources() {
 			s.each(name)
 		}
-		for _, key := range c.gone.all() {
+		for _, key := range c.gone.All() {
 			name(key)
 		}
 	}
@@ -179,7 +179,7 @@ func (w *worker) letGo(key Key) {
 	keys.Unname(w.keys, key)
 	exists := func(s *source) bool { _, ok := s.cache.Version(key); return ok }
 	if !anySubject(w.sources, exists) {
-		w.gone.add(key, func(key Key) bool {
+		w.gone.Add(key, debts.LeftFor, func(key Key) bool {
 			return anySubject(w.sources, func(s *source) bool { return s.invalidObject(key) != nil })
 		})
 	}
@@ -196,46 +196,6 @@ func anySubject(sources []source, holds func(*source) bool) bool {
 		}
 	}
 	return false
-}
-
-// goneKeys are keys that were let go, and whose objects are in no cache of For: deleted objects, and keys that Enqueue
-// has named. If their slice comes within [debts.LeftFor] they are named again: the last owner's watch may have been so
-// late that it has not seen the deletion.
-type goneKeys struct {
-	mu sync.Mutex
-	// Guarded by mu.
-	keys  map[Key]time.Time // when they were let go
-	swept int               // how many there were after the last sweep
-}
-
-// add adds a key. From time to time it forgets old ones, but for those that are still wanted.
-func (g *goneKeys) add(key Key, wanted func(Key) bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.keys == nil {
-		g.keys = make(map[Key]time.Time)
-	}
-	now := time.Now()
-	g.keys[key] = now
-	if len(g.keys) < max(2*g.swept, 1024) {
-		return
-	}
-	left := make(map[Key]time.Time)
-	for key, at := range g.keys {
-		if now.Sub(at) < debts.LeftFor || wanted(key) {
-			left[key] = at
-		}
-	}
-	g.keys, g.swept = left, len(left)
-}
-
-func (g *goneKeys) all() (all []Key) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for key := range g.keys {
-		all = append(all, key)
-	}
-	return all
 }
 
 // shardOf returns what is known of the slice of a key, or nil without shards.

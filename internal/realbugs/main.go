@@ -174,7 +174,9 @@ func (t *trial) row() string {
 	switch {
 	case t.fixed.broken != "":
 		fixed = "the test fails"
-	case len(t.fixed.all) > 0:
+	case len(t.fixed.all) == 1:
+		fixed = "1 finding"
+	case len(t.fixed.all) > 1:
 		fixed = fmt.Sprintf("%d findings", len(t.fixed.all))
 	}
 	return row + fmt.Sprintf(" %s | %s | %d | %.1f | %s |\n", t.new, fixed, t.fixed.runs, t.fixed.cpu.Seconds(),

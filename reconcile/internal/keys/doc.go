@@ -25,5 +25,6 @@
 //
 // # Reading order
 //
-// table.go, hold.go, causes.go, run.go; past.go with view.go. Hot loops: authorship.go, hotloop.go, recurrence.go.
+// table.go, hold.go, causes.go, run.go; past.go with view.go. Hot loops: authorship.go, hotloop.go, recurrence.go. Keys
+// of other processes: gone.go.
 package keys

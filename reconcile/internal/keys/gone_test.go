@@ -1,4 +1,4 @@
-package reconcile
+package keys
 
 import (
 	"fmt"
@@ -11,15 +11,15 @@ import (
 
 func TestGoneKeysAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var gone goneKeys
+		var gone Gone
 		wanted := func(key Key) bool { return key.Name == "invalid" }
-		gone.add(Key{Name: "invalid"}, wanted)
+		gone.Add(Key{Name: "invalid"}, time.Hour, wanted)
 		for i := range 100_000 {
-			gone.add(Key{Name: fmt.Sprint(i)}, wanted)
+			gone.Add(Key{Name: fmt.Sprint(i)}, time.Hour, wanted)
 			time.Sleep(time.Minute)
 		}
-		require.Less(t, len(gone.all()), 2000)
-		require.Contains(t, gone.all(), Key{Name: "invalid"})
-		require.Contains(t, gone.all(), Key{Name: "99999"})
+		require.Less(t, len(gone.All()), 2000)
+		require.Contains(t, gone.All(), Key{Name: "invalid"})
+		require.Contains(t, gone.All(), Key{Name: "99999"})
 	})
 }
