@@ -62,6 +62,12 @@ func openExit(t *testing.T) *exit {
 	return e
 }
 
+// isFake reports whether a test has put a transport of its own in the place of the default one, before Check.
+func (e *exit) isFake() bool {
+	_, real := e.before.(*http.Transport)
+	return !real
+}
+
 // enter tells that a run begins in the bubble of the caller, and returns what tells that it is over.
 func (e *exit) enter(gs *gates, w *watchman) (leave func()) {
 	goroutine, bubble := whereAmI()
@@ -101,7 +107,7 @@ func (e *exit) RoundTrip(req *http.Request) (*http.Response, error) {
 		return serveAPI(api, req)
 	}
 	switch {
-	case !known && p == nil:
+	case !known && (p == nil || e.isFake()):
 		return e.before.RoundTrip(req)
 	case !known:
 		return nil, gs.unserved(req.Method+" "+req.URL.Redacted(), errNoAPI)

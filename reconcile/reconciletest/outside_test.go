@@ -204,6 +204,27 @@ func TestCoverageOfTheOutside(t *testing.T) {
 	require.Regexp(t, `PUT cloud\.example\.com [1-9]\d* of \d+`, report)
 }
 
+// TestATransportOfTheTest is asked as it was before.
+func TestATransportOfTheTest(t *testing.T) {
+	before := http.DefaultTransport
+	t.Cleanup(func() { http.DefaultTransport = before })
+	var asked atomic.Int64
+	http.DefaultTransport = fakeTransport(func(req *http.Request) (*http.Response, error) {
+		asked.Add(1)
+		return &http.Response{StatusCode: http.StatusOK, Request: req, Body: http.NoBody}, nil
+	})
+	sc := clouded(naive(defaultClient))
+	sc.Outside = nil
+	for _, f := range reconciletest.Search(t, sc) {
+		require.NotEqual(t, "has its APIs served", f.Rule)
+	}
+	require.Positive(t, asked.Load())
+}
+
+type fakeTransport func(*http.Request) (*http.Response, error)
+
+func (f fakeTransport) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
 // TestAHostThatIsNotThere is a finding with the line of the program.
 func TestAHostThatIsNotThere(t *testing.T) {
 	sc := clouded(naive(defaultClient))

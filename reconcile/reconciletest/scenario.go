@@ -33,8 +33,9 @@ type Scenario struct {
 	// over HTTP and HTTPS: a program that has a transport of its own has to be given that one. A request
 	// belongs to the program whose ctx of Run it carries, or else to the one that has started its goroutine. The State
 	// of each API must be that of the run in which nothing goes wrong: nothing is made twice, and nothing is left. A
-	// host that is asked and is not here is a finding. Steps reach the APIs without a disturbance. Empty: there are
-	// none.
+	// host that is asked and is not here is a finding, unless the test has put a fake in memory in the place of
+	// http.DefaultTransport before: then that is asked, without a disturbance. Steps reach the APIs without one, too.
+	// Empty: there are none.
 	Outside map[string]func() API
 	// Beside are programs that run all the time and that no disturbance meets, such as a stand-in for a
 	// controller of somebody else's.

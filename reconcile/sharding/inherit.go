@@ -116,8 +116,10 @@ func (s term) open(fresh []*work) []int {
 			s.stats.Pauses.add(&s.led[w.slice])
 		}
 	}
-	close(s.changed)
-	s.changed = make(chan struct{})
+	if len(open) > 0 {
+		close(s.changed)
+		s.changed = make(chan struct{})
+	}
 	return slicesOf(open)
 }
 

@@ -41,6 +41,7 @@ type Namer[T any] struct {
 	named     []Key // space for the keys of one event
 	last      *T    // see ask
 	panicking map[Key]*panicking[T]
+	gone      []*panicking[T]
 	askAt     time.Time // the first of their times
 	panics    lifecycle.LogLimit
 }
@@ -58,10 +59,14 @@ func (n *Namer[T]) Handle(e informer.Event[T]) {
 	}
 	worth, err := n.ask(all, earlier)
 	switch {
+	case err != nil && earlier != nil:
+		n.panicked(&panicking[T]{event: all, between: earlier.between}, err)
 	case err != nil:
-		n.panicked(earlier.then(all, e), err)
+		n.panicked(&panicking[T]{event: all}, err)
 	case earlier != nil:
 		n.forget(e.Key, returned)
+	case len(n.gone) > 0 && e.Type == informer.Added:
+		n.Invalid.remove(e.Key) // that was another object
 	}
 	if worth {
 		v := keys.Sighting{WriteID: keys.WriteID{UID: e.UID, ResourceVersion: e.ResourceVersion},
@@ -73,6 +78,9 @@ func (n *Namer[T]) Handle(e informer.Event[T]) {
 			v = keys.Sighting{} // no write has named the key
 		}
 		n.addNamed(e, v)
+	}
+	if len(n.gone) > 0 && e.Type != informer.Deleted {
+		n.askAboutGone(e.Key)
 	}
 	version := e.ResourceVersion
 	if e.FinalStateUnknown {

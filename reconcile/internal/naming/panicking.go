@@ -1,6 +1,7 @@
 package naming
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -15,14 +16,16 @@ import (
 // An object on which a function of the user's panics, the one that names keys or a condition, is invalid for its
 // source. Nothing says which keys it names now. So each of its changes names the keys that it had when the functions
 // last returned, and the functions are called again: when the object changes, and, since they may depend on more than
-// the object, after pauses that grow.
+// the object, after pauses that grow. For an object that is gone they are called again a few times, whether there is
+// another one of its name or not.
 
 const (
 	firstAskAgain = time.Second
 	lastAskAgain  = 5 * time.Minute
-	// mostAskAgain is how often the functions are called again for an object that is gone, also if there is another one
-	// of its name.
+	// mostAskAgain is how often the functions are called again for an object that is gone.
 	mostAskAgain = 10
+	// mostGone is of how many objects of one name that are gone the functions are called again.
+	mostGone = 10
 )
 
 // panicking is an object on which a function of a source has panicked. It belongs to the informer's goroutine.
@@ -30,23 +33,9 @@ type panicking[T any] struct {
 	event informer.Event[T] // what has changed since the functions last returned
 	// between is the latest state between the two of the event on which the functions have returned; nil: on none.
 	between *T
-	told    bool      // the keys of its new state have been named
-	gone    bool      // the event begins with a state of an object that is gone
-	tries   int       // since the object changed or, if gone, since it went
+	told    []Key     // what has been named of the event
+	tries   int       // since the object changed
 	next    time.Time // not before that are they called again
-}
-
-// then returns what is kept of an object that has changed further, and on which a function has panicked again. p may be
-// nil.
-func (p *panicking[T]) then(all, e informer.Event[T]) panicking[T] {
-	if p == nil {
-		return panicking[T]{event: all, gone: e.Type == informer.Deleted}
-	}
-	now := panicking[T]{event: all, between: p.between, gone: p.gone || e.Type == informer.Deleted}
-	if p.gone {
-		now.tries = p.tries + 1
-	}
-	return now
 }
 
 // with returns what has changed since the functions last returned, now that there is a further change.
@@ -65,39 +54,58 @@ func (p *panicking[T]) with(e informer.Event[T]) informer.Event[T] {
 	return e
 }
 
-// panicked keeps an object for another try, unless it is gone and has had its tries. Then one of the same name counts
-// by itself.
-func (n *Namer[T]) panicked(p panicking[T], err error) {
-	e := p.event
-	if p.gone && p.tries > mostAskAgain {
-		n.forget(e.Key, "An object that makes a function of a source panic is gone, and its keys are not known")
-		switch {
-		case e.Type == informer.Deleted:
-		case p.between != nil:
-			e.Type, e.Old = informer.Updated, *p.between
-			n.Handle(e)
-		default:
-			e.Type, e.Old = informer.Added, *new(T)
-			n.Handle(e)
-		}
-		return
-	}
-	if n.panicking == nil {
-		n.panicking = make(map[Key]*panicking[T])
-	}
-	if _, known := n.panicking[e.Key]; !known {
-		n.log(e.Key, err, "A function of a source panicked on an object: until it returns, each change names the keys "+
+// panicked keeps an object for another try.
+func (n *Namer[T]) panicked(p *panicking[T], err error) {
+	key := p.event.Key
+	if _, known := n.panicking[key]; !known && p.tries == 0 {
+		n.log(key, err, "A function of a source panicked on an object: until it returns, each change names the keys "+
 			"that the object had before", "stack", lifecycle.StackOf(err))
 	}
-	if n.last != nil {
-		p.between, p.told = n.last, true
+	n.postpone(p)
+	if p.event.Type == informer.Deleted {
+		delete(n.panicking, key)
+		n.gone = withoutOldest(n.gone, key)
+		n.gone = append(n.gone, p)
+	} else {
+		if n.panicking == nil {
+			n.panicking = make(map[Key]*panicking[T])
+		}
+		n.panicking[key] = p
 	}
+	n.Invalid.set(key, &informer.InvalidError{Object: metadataOfEvent(p.event), Err: err})
+}
+
+// withoutOldest makes room for one more object of a name that is gone.
+func withoutOldest[T any](gone []*panicking[T], key Key) []*panicking[T] {
+	n, oldest := 0, -1
+	for i, g := range gone {
+		if g.event.Key == key {
+			if n++; oldest < 0 {
+				oldest = i
+			}
+		}
+	}
+	if n < mostGone {
+		return gone
+	}
+	return slices.Delete(gone, oldest, oldest+1)
+}
+
+// postpone notes what the latest look at an object, which has failed, has found, and when the next one is due.
+func (n *Namer[T]) postpone(p *panicking[T]) {
+	if n.last != nil {
+		p.between = n.last
+	}
+	p.told = slices.Clone(n.named)
 	p.next = time.Now().Add(lifecycle.Doubled(firstAskAgain, p.tries, lastAskAgain))
-	n.panicking[e.Key] = &p
+	n.due(p)
+}
+
+// due lets AskAgain look at an object in time.
+func (n *Namer[T]) due(p *panicking[T]) {
 	if n.askAt.IsZero() || p.next.Before(n.askAt) {
 		n.askAt = p.next
 	}
-	n.Invalid.set(e.Key, &informer.InvalidError{Object: metadataOfEvent(e), Err: err})
 }
 
 // forget ends what panicked has begun.
@@ -117,29 +125,62 @@ func (n *Namer[T]) log(object Key, err error, line string, values ...any) {
 // AskAgain calls the functions again whose time has come. The informer calls it when it has reached a version.
 func (n *Namer[T]) AskAgain() {
 	now := time.Now()
-	if len(n.panicking) == 0 || now.Before(n.askAt) {
+	if len(n.panicking)+len(n.gone) == 0 || now.Before(n.askAt) {
 		return
 	}
 	n.askAt = time.Time{}
 	for key, p := range n.panicking {
-		if p.next.After(now) {
-			if n.askAt.IsZero() || p.next.Before(n.askAt) {
-				n.askAt = p.next
-			}
-			continue
+		if n.askedAgain(p, now) {
+			n.forget(key, returned)
+		}
+	}
+	n.gone = slices.DeleteFunc(n.gone, func(p *panicking[T]) bool {
+		key, answered := p.event.Key, n.askedAgain(p, now)
+		if !answered && p.tries <= mostAskAgain {
+			return false
+		}
+		why := returned
+		if !answered {
+			why = "An object that makes a function of a source panic is gone, and its keys are not known"
+		}
+		if n.panicking[key] == nil {
+			n.forget(key, why)
+		}
+		return true
+	})
+}
+
+// askAboutGone calls the functions again for the objects of a name that are gone, now that there is another one. If
+// they do not return, that is none of the tries.
+func (n *Namer[T]) askAboutGone(key Key) {
+	n.gone = slices.DeleteFunc(n.gone, func(p *panicking[T]) bool {
+		if p.event.Key != key {
+			return false
 		}
 		if _, err := n.ask(p.event, p); err != nil {
-			if n.last != nil && !p.told {
-				n.addNamed(p.event, keys.Sighting{})
-			}
-			again := *p
-			again.tries++
-			n.panicked(again, err)
-			continue
+			return false
 		}
-		n.forget(key, returned)
+		n.addNamed(p.event, keys.Sighting{})
+		return true
+	})
+}
+
+// askedAgain calls the functions again for an object, if its time has come, and reports whether they have returned. It
+// names the keys that are new.
+func (n *Namer[T]) askedAgain(p *panicking[T], now time.Time) (returned bool) {
+	if p.next.After(now) {
+		n.due(p)
+		return false
+	}
+	_, err := n.ask(p.event, p)
+	if err == nil || !slices.Equal(p.told, n.named) {
 		n.addNamed(p.event, keys.Sighting{})
 	}
+	if err != nil {
+		p.tries++
+		n.postpone(p)
+	}
+	return err == nil
 }
 
 const returned = "An object no longer makes a function of a source panic"
