@@ -227,6 +227,7 @@ func TestASliceThatIsHereDoesNotWait(t *testing.T) {
 			})
 		})
 		time.Sleep(40 * time.Second)
+		synctest.Wait()
 		require.Equal(t, []int{0, 1, 2}, opened)
 		require.ErrorContains(t, m.Health(), "the keys of 1 slices [3] of this replica have waited")
 		m.mu.Lock()
@@ -238,6 +239,7 @@ func TestASliceThatIsHereDoesNotWait(t *testing.T) {
 		cache.has[3] = true
 		cache.mu.Unlock()
 		time.Sleep(2 * time.Second)
+		synctest.Wait()
 		require.Equal(t, []int{0, 1, 2, 3}, opened)
 		require.NoError(t, m.Health())
 		cancel()
@@ -262,8 +264,15 @@ func TestASliceThatIsGivenAwayNamesNoKey(t *testing.T) {
 		}
 		a, b := ships["a"], ships["b"]
 		f.start(a)
+		runs := func(name string) int {
+			synctest.Wait()
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return ran[name]
+		}
 		time.Sleep(40 * time.Second)
-		require.Equal(t, map[string]int{"a": 40}, ran)
+		before := runs("a") // a key that waits when its slice opens is named once more
+		require.GreaterOrEqual(t, before, 40)
 		var left, deleted int
 		_, err := a.parents.AddHandler(func(e informer.Event[*corev1.ConfigMap]) {
 			switch {
@@ -277,7 +286,8 @@ func TestASliceThatIsGivenAwayNamesNoKey(t *testing.T) {
 		adds := a.Stats().Queue.Adds
 		f.start(b)
 		time.Sleep(40 * time.Second)
-		require.Equal(t, map[string]int{"a": 40, "b": b.owned(40)}, ran, "each once more, where it has come to")
+		require.GreaterOrEqual(t, runs("b"), b.owned(40), "each once more, where it has come to")
+		require.Equal(t, before, runs("a"))
 		require.Equal(t, b.owned(40), left)
 		require.NotZero(t, left)
 		require.Zero(t, deleted)
