@@ -59,10 +59,12 @@ func (n *Namer[T]) Handle(e informer.Event[T]) {
 	}
 	worth, err := n.ask(all, earlier)
 	switch {
-	case err != nil && earlier != nil:
-		n.panicked(&panicking[T]{event: all, between: earlier.between}, err)
 	case err != nil:
-		n.panicked(&panicking[T]{event: all}, err)
+		p := &panicking[T]{event: all}
+		if earlier != nil {
+			p.between = earlier.between
+		}
+		n.panicked(p, err)
 	case earlier != nil:
 		n.forget(e.Key, returned)
 	case len(n.gone) > 0 && e.Type == informer.Added:
