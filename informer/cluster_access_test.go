@@ -24,6 +24,7 @@ import (
 
 // Rights are taken away while the informer runs, and given back.
 func TestRightsThatComeAndGo(t *testing.T) {
+	t.Parallel()
 	cluster := testcluster.Shared(t)
 	namespace := cluster.Namespace(t)
 	tn := tenant{t, cluster.Client().CoreV1().Pods(namespace)}
@@ -108,6 +109,7 @@ func (w *widget) DeepCopyObject() runtime.Object {
 // A18 and B1: a resource that is defined only when the informer has long been running, holds objects that are not what
 // the program believes, is taken away and defined again.
 func TestAResourceThatComesAndGoes(t *testing.T) {
+	t.Parallel()
 	cluster := testcluster.Shared(t)
 	namespace := cluster.Namespace(t)
 	admin := dynamic.NewForConfigOrDie(cluster.Config())

@@ -19,6 +19,7 @@ import (
 
 // A service account may list and watch the pods of two namespaces out of three, and later of the third one, too.
 func TestRightsInSomeNamespaces(t *testing.T) {
+	t.Parallel()
 	cluster := testcluster.Shared(t)
 	first, second, third := cluster.Namespace(t), cluster.Namespace(t), cluster.Namespace(t)
 	rule := rbacv1.PolicyRule{Verbs: []string{"list", "watch"}, APIGroups: []string{""}, Resources: []string{"pods"}}

@@ -16,9 +16,11 @@ import (
 // A list that breaks off is no list, and a connection that breaks is no reason for one. The way to the server is
 // long, too.
 func TestConnectionsThatBreak(t *testing.T) {
+	t.Parallel()
 	cluster := testcluster.Shared(t)
 	for _, streaming := range []bool{true, false} {
 		t.Run(fmt.Sprintf("streaming=%t", streaming), func(t *testing.T) {
+			t.Parallel()
 			namespace := cluster.Namespace(t)
 			tn := tenant{t, cluster.Client().CoreV1().Pods(namespace)}
 			var initial []string
