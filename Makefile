@@ -11,9 +11,10 @@ NORACE = $(warning there is no C compiler: the tests run without the race detect
 RACE   = $(if $(filter 1,$(shell go env CGO_ENABLED)),-race,$(NORACE))
 
 # At most two packages at once: the tests of each may run a control plane of their own, half a gigabyte with all its
-# parts. .ci/run has a GOTEST that looks again at tests that fail.
+# parts. Tests that call t.Parallel wait for such a control plane most of the time, so that more of them than there are
+# processors may run. .ci/run has a GOTEST that looks again at tests that fail.
 GOTEST = go test
-TEST   = $(GOTEST) -p 2
+TEST   = $(GOTEST) -p 2 -parallel 4
 
 FUZZTIME ?= 20s
 
@@ -75,7 +76,9 @@ all-systems: systems ## the same for all modules that users import; minutes, as 
 # These go through hundreds of thousands of cases, or of runs of programs whose like the other tests run, and the race
 # detector takes minutes for them. make race runs them with it.
 CASES = ^(TestAKeyWaitsInEachCaseOfTheModel|TestAKeyWaitsWhateverElseHappens|$(strip \
-	)TestCheckFinds|TestCheckSwitchesOffByName|TestCheckIsSilentAboutRightPrograms)$$
+	)TestCheckFinds.*|TestCheckIs.*|TestCheckSwitchesOffByName|TestCheckLeavesLuckOut|TestCheckGoesOnAfterAFinding|$(strip \
+	)TestCheckReportsWhatItTried|TestCheckEndsAProgramThatAsksWithoutEnd|$(strip \
+	)TestCheckDoesNotJudgeRightsThatNothingAsksFor)$$
 
 # Two at once. The etcd operator's tests wait for real members most of the time, the others compute. Each target is one
 # go test, so that with make --keep-going one that fails keeps none from running.

@@ -90,6 +90,7 @@ func (w *real) keys(prefix string) map[string]bool {
 // TestBackupAndRestore writes, backs up, destroys the cluster with its disks, and restores it: all that was
 // acknowledged before the backup is there. Beside that, a CronJob makes backups of its own.
 func TestBackupAndRestore(t *testing.T) {
+	t.Parallel()
 	w := newReal(t, "3.6.16")
 	backups := w.realBackups()
 	schedules := w.schedule()

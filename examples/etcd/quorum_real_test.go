@@ -253,6 +253,7 @@ func within(w *real, is func() bool) bool {
 // TestQuorumLostForGood loses the disks of two of three members, the leader's among them. Without permission nothing is
 // touched, and with it the third member goes on, and gets two new ones.
 func TestQuorumLostForGood(t *testing.T) {
+	t.Parallel()
 	w := newReal(t, *lossVersion)
 	w.create(3, v1.Version(*lossVersion))
 	w.settles("three members")

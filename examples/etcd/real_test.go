@@ -251,6 +251,7 @@ func (w *real) restarted(name string) {
 
 // TestMembers kills a process, loses a disk, grows and shrinks, while clients read and write.
 func TestMembers(t *testing.T) {
+	t.Parallel()
 	w := newReal(t, "3.6.16")
 	w.create(3, "3.6.16")
 	w.settles("three members")
@@ -275,6 +276,7 @@ func TestMembers(t *testing.T) {
 
 // TestNode loses the leader's node for so long that another member takes its place, and gets the node back.
 func TestNode(t *testing.T) {
+	t.Parallel()
 	w := newReal(t, "3.6.16")
 	w.create(3, "3.6.16")
 	w.patch(`{"spec":{"replaceAfterSeconds":10}}`)
@@ -297,6 +299,7 @@ func TestNode(t *testing.T) {
 
 // TestNoSpace fills a database until etcd refuses writes, and deletes what fills it. The operator makes room.
 func TestNoSpace(t *testing.T) {
+	t.Parallel()
 	w := newReal(t, "3.6.16")
 	_, err := w.clusters.In(w.namespace).Create(w.Context(), &v1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Name: "a"},
 		Spec: v1.EtcdClusterSpec{Size: 3, Version: "3.6.16", Image: "etcd", QuotaBytes: 16 << 20}},
@@ -332,6 +335,7 @@ func TestNoSpace(t *testing.T) {
 
 // TestVersions goes up two minor versions and down one, while clients read and write.
 func TestVersions(t *testing.T) {
+	t.Parallel()
 	w := newReal(t, "3.5.35", "3.6.16", "3.7.3")
 	w.create(3, "3.5.35")
 	w.settles("three members of 3.5.35")

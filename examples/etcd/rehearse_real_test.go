@@ -55,6 +55,7 @@ func (w *real) allSettle(clusters int, version string) {
 // TestTheNextVersionIsPlanned has three clusters that name no version, and an operator whose next version has another
 // one for such. What the plan predicts is what comes: which members start again, each once.
 func TestTheNextVersionIsPlanned(t *testing.T) {
+	t.Parallel()
 	const now, next = "3.6.16", "3.7.3"
 	w := newStage(t, nil, 3, now, next)
 	end := w.operateWith(now)

@@ -54,6 +54,7 @@ func (w *real) clientTLS() func() *tls.Config {
 
 // TestRealTLS renews the certificates of real members, and replaces their CA, while clients read and write.
 func TestRealTLS(t *testing.T) {
+	t.Parallel()
 	versions := []string{"3.6.16"}
 	if soak {
 		versions = []string{"3.5.35", "3.6.16", "3.7.3"}
