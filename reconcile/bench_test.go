@@ -41,7 +41,7 @@ func BenchmarkReconcile(b *testing.B) {
 			ctx, cancel := context.WithCancel(b.Context())
 			defer cancel()
 			w := newWorker(c, ctx, ctx, nil)
-			defer w.stopTimer()
+			defer w.stuckTimer.Stop()
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				c.Enqueue(keys[i%len(keys)])
@@ -75,7 +75,7 @@ func BenchmarkNaming(b *testing.B) {
 			ctx, cancel := context.WithCancel(b.Context())
 			defer cancel()
 			w := newWorker(c, ctx, ctx, nil)
-			defer w.stopTimer()
+			defer w.stuckTimer.Stop()
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				if run {

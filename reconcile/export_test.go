@@ -32,6 +32,6 @@ func (c *Controller) Alive() error { return c.alive() }
 // Handle reconciles the key of a claim, within a ctx, as a worker does.
 func (c *Controller) Handle(ctx context.Context, claim workqueue.Claim[Key]) {
 	w := newWorker(c, ctx, ctx, nil)
-	defer w.stopTimer()
+	defer w.stuckTimer.Stop()
 	w.handle(claim)
 }

@@ -17,40 +17,47 @@ import (
 // stuckAfter is how long a call of Reconcile may go on after its context has ended before it counts as stuck.
 const stuckAfter = 10 * time.Second
 
-// stopTimer stops the timer of a worker that ends.
-func (w *worker) stopTimer() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.stuckTimer != nil {
-		w.stuckTimer.Stop()
+// callBegins records that a call begins. Either it finds the timer set, or checkStuck, which says first that it is not,
+// finds the call.
+func (w *worker) callBegins(r *run) {
+	w.current.Store(r)
+	if !w.armed.Load() {
+		w.setTimer(w.timeout + stuckAfter)
 	}
 }
 
-// callBegins records that a call begins.
-func (w *worker) callBegins(r *run) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.run, w.stuckAt = r, w.turn.Began.Add(w.timeout+stuckAfter)
-	if w.stuckTimer == nil {
-		w.stuckTimer = time.AfterFunc(w.timeout+stuckAfter, w.checkStuck)
+// setTimer sets the timer, unless it is set.
+func (w *worker) setTimer(d time.Duration) {
+	if !w.armed.Swap(true) {
+		w.stuckTimer.Reset(d)
 	}
 }
 
 // checkStuck is called by the timer. It counts the call that goes on if that is stuck.
 func (w *worker) checkStuck() {
-	w.mu.Lock()
-	r := w.run
+	w.armed.Store(false)
+	r := w.current.Load()
 	if r == nil {
-		w.stuckTimer = nil
-		w.mu.Unlock()
 		return
 	}
-	if early := time.Until(w.stuckAt); early > 0 {
-		w.stuckTimer.Reset(early) // it was set for an earlier call
-		w.mu.Unlock()
+	began, goesOn := r.GoesOn()
+	if early := time.Until(began.Add(w.timeout + stuckAfter)); goesOn && early > 0 {
+		w.setTimer(early) // it was set for an earlier call
 		return
 	}
-	w.stuckTimer, w.foundStuck = nil, true
+	var calls, missing int
+	var stack string
+	r.WhileItGoesOn(func() { calls, missing, stack = w.countStuck() })
+	if calls == 0 {
+		return // it has returned
+	}
+	r.Log().Error(nil, "Reconcile does not return although its context has ended: its key is out of service until it "+
+		"does or the process restarts", "after", w.timeout+stuckAfter, "otherWorkers", w.workers-missing, "stuckCalls",
+		calls, "stack", stack)
+}
+
+// countStuck counts the call as stuck, which goes on, and lets another worker take over. It returns what the log says.
+func (w *worker) countStuck() (calls, missing int, stack string) {
 	w.stuck.mu.Lock()
 	w.stuck.calls++
 	if w.stuck.calls <= w.workers && w.runCtx.Err() == nil {
@@ -58,25 +65,16 @@ func (w *worker) checkStuck() {
 	} else {
 		w.stuck.missing++
 	}
-	stuck, missing := w.stuck.calls, w.stuck.missing
+	calls, missing = w.stuck.calls, w.stuck.missing
 	w.stuck.mu.Unlock()
-	stack := lifecycle.StackOfGoroutine(w.id) // the worker cannot leave the call while the lock is held
+	stack = lifecycle.StackOfGoroutine(w.id)
 	w.turn.SetStuck(cmp.Or(lifecycle.WhereInUserCode(stack), "an unknown place"))
-	w.mu.Unlock()
-	r.Log().Error(nil, "Reconcile does not return although its context has ended: its key is out of service until it "+
-		"does or the process restarts", "after", w.timeout+stuckAfter, "otherWorkers", w.workers-missing, "stuckCalls",
-		stuck,
-		"stack", stack)
+	return calls, missing, stack
 }
 
-// callReturned records that the call has returned.
-func (w *worker) callReturned() {
-	w.mu.Lock()
-	r, stuck := w.run, w.foundStuck
-	w.run, w.foundStuck = nil, false
-	w.turn.SetStuck("")
-	w.mu.Unlock()
-	if !stuck {
+// callReturned records that the call has returned, which its run says already.
+func (w *worker) callReturned(r *run) {
+	if !w.turn.NoLongerStuck() {
 		return
 	}
 	w.stuck.mu.Lock()

@@ -48,7 +48,7 @@ func BenchmarkTrackWrites(b *testing.B) {
 			cache.Learner.Learn(&http.Request{URL: pods})
 			w := newWorker(c, b.Context(), b.Context(), nil)
 			w.turn.Began = time.Now()
-			defer w.stopTimer()
+			defer w.stuckTimer.Stop()
 			tracked := TrackWrites(answer)
 			url := &url.URL{Scheme: "https", Host: "server:6443", Path: kind.path}
 			b.ReportAllocs()

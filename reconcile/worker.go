@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -41,16 +41,12 @@ type worker struct {
 	// record is that of the run that has ended, for Options.OnRun; nil if there is none, or the run is not for it.
 	record *status.Run
 
-	// mu is a lock for each worker, so that workers do not wait for each other. stuck.mu may be taken with mu held.
-	mu sync.Mutex
-	// Guarded by mu. run is the call that goes on, or nil; it counts as stuck from stuckAt on, and foundStuck says
-	// that checkStuck has counted it. The timer is set for stuckAt or earlier while there is a call that is not
-	// counted. It is not stopped when a call returns: the next call finds it set, which saves a quarter of the loop's
-	// time for a key (BenchmarkReconcile).
-	run        *run
-	stuckAt    time.Time
-	foundStuck bool
-	stuckTimer *time.Timer // nil unless it is set, or fires at this moment
+	// Others may use what follows. current is the latest call. While one goes on that is not counted as stuck, the
+	// timer is set for when it will be, or earlier, and armed says so. The timer is not stopped when a call returns:
+	// the next call finds it set, which saves a quarter of the loop's time for a key (BenchmarkReconcile).
+	current    atomic.Pointer[run]
+	armed      atomic.Bool
+	stuckTimer *time.Timer // never changed; runs checkStuck
 }
 
 // newWorker makes a worker for the goroutine that calls it.
@@ -62,6 +58,8 @@ func newWorker(c *Controller, takeCtx, runCtx context.Context, startReplacement 
 	w := &worker{Controller: c, log: log, takeCtx: takeCtx, runCtx: runCtx, endedCtx: endedCtx,
 		id: lifecycle.GoroutineID(), startReplacement: startReplacement}
 	w.turn.Log = log
+	w.armed.Store(true)
+	w.stuckTimer = time.AfterFunc(w.timeout+stuckAfter, w.checkStuck)
 	return w
 }
 
@@ -70,7 +68,7 @@ func newWorker(c *Controller, takeCtx, runCtx context.Context, startReplacement 
 func (w *worker) work() {
 	over := false
 	defer func() {
-		w.stopTimer()
+		w.stuckTimer.Stop()
 		if !over && !w.replaced {
 			w.startReplacement()
 		}
@@ -148,7 +146,7 @@ func (w *worker) call(r *run) {
 			w.outcome = outcome{kind: retry, err: p, panicked: p, why: status.ErrorOf(p, true)}
 		}
 		r.end()
-		w.callReturned()
+		w.callReturned(r)
 		if p != nil {
 			r.Log().Error(p, "Reconcile panicked", "stack", string(p.Stack))
 		}

@@ -17,7 +17,7 @@
 //
 // Table.mu guards the entries of all keys, and what they point to, except for a Run, which has a lock of its own. That
 // one may be taken with Table.mu held, and Table.mu with the lock of a caller of Hold or Free. Nothing outside of the
-// package is called with either of them held.
+// package is called with either of them held, but for the function given to Run.WhileItGoesOn.
 //
 //	entry   in keys while its key has a cause, is held, runs, or has a record, and as long as its stats matter
 //	held    has the entries with holds, and only these; parked has the parked ones of them, by age

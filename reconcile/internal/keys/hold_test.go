@@ -67,7 +67,7 @@ func heldForSeveralReasons(t *testing.T, history int) {
 		require.Equal(t, status.KeyRunning, stateOf(table))
 		r.Turn.SetStuck("main.reconcile main.go:7")
 		require.Equal(t, status.KeyStuck, stateOf(table))
-		r.Turn.SetStuck("")
+		r.Turn.NoLongerStuck()
 		r.Returned()
 		table.End(r, Outcome{Result: "success"}, time.Now())
 		require.Equal(t, history < 0, len(table.keys) == 0)

@@ -30,15 +30,11 @@ type Turn struct {
 	stuckIn atomic.Pointer[string] // where in the user's code the run is stuck; nil if it is not
 }
 
-// SetStuck says where in the user's code the run is stuck, and empty that it is not.
-func (w *Turn) SetStuck(where string) {
-	if where == "" {
-		w.stuckIn.Store(nil)
-		return
-	}
-	in := where // apart from the parameter, which would cost each run an allocation
-	w.stuckIn.Store(&in)
-}
+// SetStuck says where in the user's code the run is stuck.
+func (w *Turn) SetStuck(where string) { w.stuckIn.Store(&where) }
+
+// NoLongerStuck ends what SetStuck has begun, and reports whether it has been called.
+func (w *Turn) NoLongerStuck() bool { return w.stuckIn.Load() != nil && w.stuckIn.Swap(nil) != nil }
 
 // Causes returns a copy of the causes of the latest run, for the log: a log sink may format it during the next run.
 func (w *Turn) Causes() *Causes {
@@ -51,7 +47,7 @@ type Run struct {
 	Key  Key   // never changed
 	Turn *Turn // the same; it is that of another run when this one has ended
 
-	// mu may be taken with the Table's held. No function is called with mu held.
+	// mu may be taken with the Table's held. Only WhileItGoesOn calls a function with mu held.
 	mu sync.Mutex
 	// Guarded by mu. ended is true when the call has returned. details is nil until it is needed, and no longer changes
 	// when ended is true.
@@ -91,6 +87,15 @@ func (r *Run) GoesOn() (began time.Time, ok bool) {
 		return time.Time{}, false
 	}
 	return r.Turn.Began, true
+}
+
+// WhileItGoesOn calls fn unless the call has returned: it does not before fn has. fn must not ask for the run.
+func (r *Run) WhileItGoesOn(fn func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.ended {
+		fn()
+	}
 }
 
 // Returned ends the run: the call has returned.
@@ -212,12 +217,9 @@ func (r *Run) markCreated(v WriteID) {
 	r.details.writes[v] = true // hasWritten has found it
 }
 
-// seen returns the details of a run that has ended, or nil.
-func (r *Run) seen() *details {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.details
-}
+// seen returns the details of a run that has ended, or nil. It takes no lock: the goroutine that calls it has ended the
+// run, and details does not change after that.
+func (r *Run) seen() *details { return r.details }
 
 // written returns what a run that has ended has written, and the first of its requests to write. d may be nil.
 func (d *details) written() (map[WriteID]bool, []status.Write) {
