@@ -3,7 +3,6 @@ package reconcile
 import (
 	"context"
 
-	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
 	"github.com/thermostat-go/thermostat/workqueue"
 )
 
@@ -22,9 +21,8 @@ func (c *Controller) Busy() int { return c.keys.Busy() }
 // Owes reports whether a key waits for a cache.
 func (c *Controller) Owes() bool { return c.ledger.Owes() }
 
-// Gone returns the keys of other processes that no cache has, and ForgetGone forgets them.
+// Gone returns the keys of other processes that no object of a cache names.
 func (c *Controller) Gone() []Key { return c.gone.All() }
-func (c *Controller) ForgetGone() { c.gone = keys.Gone{} }
 
 // Alive returns an error if workers are missing.
 func (c *Controller) Alive() error { return c.alive() }

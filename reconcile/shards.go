@@ -174,11 +174,11 @@ func (w *worker) enter(key Key) (leave func(), err error) {
 }
 
 // letGo forgets a key that another process leads. If its slice has come in the meantime, it is named again: the look
-// comes last, and [share.name] after the slice is open, so one of the two finds the key.
+// comes last, and [share.name] after the slice is open, so one of the two finds the key. What the caches would not name
+// then is remembered.
 func (w *worker) letGo(key Key) {
-	keys.Unname(w.keys, key)
 	exists := func(s *source) bool { _, ok := s.cache.Version(key); return ok }
-	if !anySubject(w.sources, exists) {
+	if !keys.Unname(w.keys, key) && !anySubject(w.sources, exists) {
 		w.gone.Add(key, debts.LeftFor, func(key Key) bool {
 			return anySubject(w.sources, func(s *source) bool { return s.invalidObject(key) != nil })
 		})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/thermostat-go/thermostat/reconcile"
@@ -164,8 +165,7 @@ func TestASliceBringsAllKeysThatASourceNames(t *testing.T) {
 		})
 		stop := start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}, Elector: shards})
 		synctest.Wait()
-		require.Len(t, c.Gone(), 2, "owner and watch have no object")
-		c.ForgetGone()
+		require.Empty(t, c.Gone(), "owner and watch have no object, but others name them")
 		api.Delete("default", "lasts")
 		c.Enqueue(reconcile.Key{Namespace: "default", Name: "asked"})
 		time.Sleep(2 * debts.LeftFor)
@@ -174,6 +174,41 @@ func TestASliceBringsAllKeysThatASourceNames(t *testing.T) {
 		require.Len(t, c.Gone(), 2)
 		shards.gain(5)
 		require.Equal(t, []string{"default/asked", "default/child", "default/lasts", "default/owner", "default/watch"},
+			taken(log))
+		require.NoError(t, stop())
+	})
+}
+
+// TestKeysThatNoObjectNamesAreRemembered for the time when their slice comes, and no others: those of objects that are
+// deleted, or name another key now.
+func TestKeysThatNoObjectNamesAreRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, shards, log := newMapAPI(), newSlices(), &journal{}
+		controlled := func(by string) []metav1.OwnerReference { return controlledBy("example.com/v1", "Website", by) }
+		for _, name := range []string{"stays", "moves", "goes"} {
+			child := configMap(name)
+			child.OwnerReferences = controlled("had-" + name)
+			api.Create(child)
+		}
+		owned := newMaps(t, api)
+		c := newController(t, noting(log), reconcile.Options{})
+		reconcile.Owns(c, owned, schema.GroupVersionKind{Group: "example.com", Kind: "Website"})
+		stop := start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}, Elector: shards})
+		synctest.Wait()
+		require.Empty(t, c.Gone())
+		key := func(name string) reconcile.Key { return reconcile.Key{Namespace: "default", Name: name} }
+		api.Update("default", "stays", func(o *corev1.ConfigMap) { o.Data = map[string]string{"a": "b"} })
+		synctest.Wait()
+		require.Empty(t, c.Gone())
+		api.Delete("default", "goes")
+		api.Update("default", "moves", func(o *corev1.ConfigMap) { o.OwnerReferences = controlled("has-moves") })
+		c.Enqueue(key("asked-for"))
+		c.Enqueue(key("had-stays"))
+		synctest.Wait()
+		require.ElementsMatch(t, []reconcile.Key{key("had-goes"), key("had-moves"), key("has-moves"), key("asked-for"),
+			key("had-stays")}, c.Gone())
+		shards.gain(len("has-moves"))
+		require.Equal(t, []string{"default/asked-for", "default/had-moves", "default/had-stays", "default/has-moves"},
 			taken(log))
 		require.NoError(t, stop())
 	})

@@ -19,6 +19,7 @@ type Sighting struct {
 	WriteID
 	Created    bool        // the object is new
 	Updated    bool        // the object existed before: there are two states to compare
+	Stays      bool        // the cache has the object, which names the key as long as it stays so
 	comparing  bool        // Compare has yet to compare them
 	comparison *comparison // nil until it has
 }

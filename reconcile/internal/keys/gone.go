@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Gone are keys that were let go, and whose objects are in no cache of For: deleted objects, and keys that Enqueue has
-// named. If their slice comes within a while they are named again: the last owner's watch may have been so late that it
-// has not seen the deletion. The zero Gone is ready to use; safe for concurrent use.
+// Gone are keys that were let go, and that no object of a cache names: those of deleted objects, and those that Enqueue
+// has named. If their slice comes within a while they are named again: the last owner's watch may have been so late
+// that it has not seen the deletion. The zero Gone is ready to use; safe for concurrent use.
 type Gone struct {
 	mu sync.Mutex
 	// Guarded by mu.

@@ -48,6 +48,7 @@ func (t *Table) Remembers() bool { return t.past.limit >= 0 }
 type entry struct {
 	causes      Causes
 	othersActed bool // one of the causes is not a write of the key's own last runs
+	fleeting    bool // one of the causes is no object that is in a cache and names the key still
 	due         bool // a worker has taken the key while it was paused
 	run         *Run // the run that goes on, or nil; the entry of a key with a run is never forgotten
 	// holds are what keeps the key from running, one for each reason: WaitPaused, WaitParked, and WaitBackoff with the
@@ -90,21 +91,25 @@ func (t *Table) Named(key Key, source string, object Key, resourceVersion string
 	defer t.mu.Unlock()
 	e := t.entryOfLocked(key, now)
 	e.causes.add(source, object, resourceVersion, now.UnixNano())
+	e.fleeting = e.fleeting || !v.Stays
 	return t.observeLocked(e, v)
 }
 
-// Unname forgets what has named a key that a worker has taken, and that does not run here.
-func Unname(t *Table, key Key) {
+// Unname forgets what has named a key that a worker has taken, and that does not run here. It reports whether the
+// objects that are in the caches name the key still.
+func Unname(t *Table, key Key) (stays bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e, ok := t.keys[key]
 	if !ok || e.run != nil {
-		return
+		return false
 	}
-	e.causes, e.othersActed = Causes{}, false
+	stays = e.causes.n > 0 && !e.fleeting
+	e.causes, e.othersActed, e.fleeting = Causes{}, false, false
 	if e.idleLocked() {
 		t.forgetLocked(key, e)
 	}
+	return stays
 }
 
 // Begin starts a run of a key that a worker has taken, and moves the key's causes to the worker's turn; the turn has
@@ -133,7 +138,7 @@ func (t *Table) Begin(r *Run) (left time.Duration, held bool) {
 	}
 	if left == 0 {
 		r.Turn.entry, r.Turn.causes = e, e.causes.moveOut()
-		e.othersActed, e.run = false, r
+		e.othersActed, e.fleeting, e.run = false, false, r
 		t.setContestLocked(e)
 	} else {
 		t.remembersLocked(r.Key, e, status.Wait{For: status.WaitHotLoop, From: now, To: now.Add(left)})

@@ -39,6 +39,7 @@ type Namer[T any] struct {
 
 	// The following belong to the informer's goroutine: an inline handler is called by one at a time.
 	named     []Key // space for the keys of one event
+	stays     bool  // see ask
 	last      *T    // see ask
 	panicking map[Key]*panicking[T]
 	gone      []*panicking[T]
@@ -72,12 +73,13 @@ func (n *Namer[T]) Handle(e informer.Event[T]) {
 	}
 	if worth {
 		v := keys.Sighting{WriteID: keys.WriteID{UID: e.UID, ResourceVersion: e.ResourceVersion},
-			Created: e.Type == informer.Added, Updated: e.Type == informer.Updated}
+			Created: e.Type == informer.Added, Updated: e.Type == informer.Updated,
+			Stays: n.stays && err == nil && earlier == nil}
 		switch {
 		case e.Type == informer.Deleted:
 			v.ResourceVersion = "" // whoever deletes an object does not learn the version of its end
 		case e.Resync:
-			v = keys.Sighting{} // no write has named the key
+			v = keys.Sighting{Stays: v.Stays} // no write has named the key
 		}
 		n.addNamed(e, v)
 	}
@@ -122,9 +124,9 @@ func (n *Namer[T]) wants(e informer.Event[T]) (holds bool, err error) {
 // and of its new one. Nearly always they are the same, in the same order. If a function has panicked on the object
 // earlier, the event is worth a look whatever Wants says, and has the keys of the state between, too. The error is the
 // panic of a function of the user's; then named has the keys of the other states, and last is the new one, if it is one
-// of them.
+// of them. Without a panic stays says that Each would find all of them.
 func (n *Namer[T]) ask(e informer.Event[T], earlier *panicking[T]) (worth bool, err error) {
-	n.named, n.last = n.named[:0], nil
+	n.named, n.last, n.stays = n.named[:0], nil, n.Referrers == nil && e.Type != informer.Deleted
 	if e.Type == informer.Updated && n.Wants != nil && !e.Resync {
 		worth, err = n.wants(e)
 		if err == nil && !worth && earlier == nil {
@@ -154,6 +156,7 @@ func (n *Namer[T]) ask(e informer.Event[T], earlier *panicking[T]) (worth bool, 
 				n.named = append(n.named, k)
 			}
 		}
+		n.stays = n.stays && !slices.ContainsFunc(old, func(k Key) bool { return !slices.Contains(now, k) })
 		if err != nil && failed == nil {
 			last := e.New
 			n.last = &last
