@@ -19,7 +19,7 @@ import (
 
 // Keys lets an informer keep the objects of this replica's slices only: it is for [informer.Options].Shard. An object
 // is in the slice of its own key. So it is for the objects that the keys are of and, with [ByNamespace], for all that
-// live in the namespace of theirs:
+// live in the namespace of theirs, unless Options.ByKeyIn has some:
 //
 //	websites, err := informer.NewCached(cfg, gvr, informer.Options[*v1.Website]{Shard: sharding.Keys(shards)})
 //

@@ -175,16 +175,16 @@
 //   - A slice is given away when the calls in it have returned. A write of theirs that was sent, and not answered, by a
 //     goroutine that they have left or by a call that has timed out, may be applied later: the next owner's list does
 //     not show it. With one leader, and while a slice stays, such a write holds its key back.
-//   - All replicas need the same Options.By. One that has another gets no slices, and is not ready. It has a Lease all
-//     the same, so a table that is made anew opens when it has joined, as when any replica has.
+//   - All replicas need the same Options.By and ByKeyIn. One that has others gets no slices, and is not ready. It has a
+//     Lease all the same, so a table that is made anew opens when it has joined, as when any replica has.
 //   - All replicas need the same durations, as an edit may hide from others what a replica had.
 //   - A replica that renews its Lease and is otherwise stuck keeps its slices, until others ask for them. From then on
 //     no new work begins in these, and a call that does not return keeps all keys of its slice from running, in all
 //     replicas, until its process restarts. [Shards.Health] finds such slices, in all replicas, as it finds those that
 //     nobody leads; [Shards.Check], and with it /healthz of a Manager, fails where the call is.
 //   - Shares are even in slices, not in work. [Stats] has the runs of each slice and what they took, so that a hot one
-//     is seen. There are no weights, and a hot slice is not split: the remedy is a finer Options.By, such as [ByKey] in
-//     place of the namespace, where the keys of a namespace do not depend on each other.
+//     is seen. There are no weights, and a hot slice is not split by itself. The remedy is to cut it finer, where the
+//     keys of a namespace do not depend on each other: by [ByKey], or by Options.ByKeyIn for some namespaces.
 //   - Labels on both sides: a Lease that loses its label by hand is invisible until it is renewed.
 //
 // # Permissions

@@ -460,16 +460,21 @@ func TestWorkThatDoesNotEnd(t *testing.T) {
 // TestAnotherByGetsNoSlices: two replicas would work on one key, each in another slice. When the last one that has the
 // group's has stopped, or has died, it is the new one that counts.
 func TestAnotherByGetsNoSlices(t *testing.T) {
-	change := func(o *Options) {
-		if o.Identity >= "c" {
-			o.By = ByKey
-		}
-	}
-	for name, end := range map[string]func(*testGroup, *testMember){
-		"stopped": func(g *testGroup, m *testMember) { require.NoError(g, g.stop(m)) },
-		"killed":  func(g *testGroup, m *testMember) { g.kill(m) },
-	} {
+	stopped := func(g *testGroup, m *testMember) { require.NoError(g, g.stop(m)) }
+	killed := func(g *testGroup, m *testMember) { g.kill(m) }
+	another := func(o *Options) { o.By = ByKey }
+	keysOf := func(o *Options) { o.ByKeyIn = []string{"big"} }
+	for name, test := range map[string]struct {
+		by  func(*Options)
+		end func(*testGroup, *testMember)
+	}{"stopped": {another, stopped}, "killed": {another, killed}, "another ByKeyIn": {keysOf, stopped}} {
+		end := test.end
 		t.Run(name, func(t *testing.T) {
+			change := func(o *Options) {
+				if o.Identity >= "c" {
+					test.by(o)
+				}
+			}
 			inGroup(t, change, func(g *testGroup) {
 				a, b := g.start("a"), g.start("b")
 				time.Sleep(time.Second)

@@ -32,6 +32,10 @@ type Options struct {
 	// that has another one than the group is given no slices, and is not ready, until all others have stopped. So stop
 	// all replicas before you change it; a difference that these keys do not show is not noticed.
 	By func(key types.NamespacedName) string
+	// ByKeyIn are namespaces that are cut by [ByKey], whatever By says: those that have so many of the keys that they
+	// are too much for one slice. The controller says with it that the keys of such a namespace do not depend on each
+	// other. It is a part of By: all replicas have the same, in any order, and one that has others is noticed.
+	ByKeyIn []string
 	// Slices is how many there are. It must be the same in all replicas, and counts when the table is made: the number
 	// in the table is the one that holds. Zero means 256: with 50 replicas each has 5 or 6.
 	Slices int
@@ -57,6 +61,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.By == nil {
 		o.By = ByNamespace
 	}
+	o.By, o.ByKeyIn = withKeysOf(o.By, o.ByKeyIn)
 	if o.Identity == "" {
 		host, err := os.Hostname()
 		if err != nil {
@@ -89,6 +94,11 @@ func (o Options) validate() error {
 	}
 	if len(o.Identity) > 200 || strings.ContainsFunc(o.Identity, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		bad("Identity must be printable and at most 200 bytes long")
+	}
+	for _, namespace := range o.ByKeyIn {
+		if problems := validation.IsDNS1123Label(namespace); len(problems) > 0 {
+			bad("ByKeyIn %q: %s", namespace, strings.Join(problems, ", "))
+		}
 	}
 	if o.Slices < 1 || o.Slices > 4096 {
 		bad("Slices is %d; it is from 1 to 4096, or zero for 256", o.Slices)

@@ -19,6 +19,7 @@ func TestWrongOptionsAreNamed(t *testing.T) {
 		`Options.Namespace ""`:  func(o *Options) { o.Namespace = "" },
 		`Options.Name "A b"`:    func(o *Options) { o.Name = "A b" },
 		"Options.Identity":      func(o *Options) { o.Identity = "a\nb" },
+		`Options.ByKeyIn "A"`:   func(o *Options) { o.ByKeyIn = []string{"big", "A"} },
 		"Options.Slices":        func(o *Options) { o.Slices = -1 },
 		"Options.LeaseDuration": func(o *Options) { o.LeaseDuration = -time.Second },
 		"Options.RetryPeriod":   func(o *Options) { o.RetryPeriod = 6 * time.Second },

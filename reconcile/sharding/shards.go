@@ -87,7 +87,8 @@ func New(opts Options) (*Shards, error) {
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
-	s := &Shards{opts: opts, by: fingerprint(opts.By), works: map[int]*work{}, changed: make(chan struct{})}
+	s := &Shards{opts: opts, by: fingerprint(opts.By, opts.ByKeyIn), works: map[int]*work{},
+		changed: make(chan struct{})}
 	s.tenure, s.end = context.WithCancelCause(context.Background())
 	s.client, err = newClient(opts, func() { s.requests.Add(1) })
 	return s, err

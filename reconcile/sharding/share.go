@@ -22,14 +22,34 @@ func ByNamespace(key types.NamespacedName) string {
 // ByKey spreads the keys of a namespace over all slices.
 func ByKey(key types.NamespacedName) string { return key.String() }
 
-// fingerprint tells functions of Options.By apart, by what they make of a few keys.
-func fingerprint(by func(types.NamespacedName) string) string {
+// withKeysOf returns a function that cuts some namespaces by key, and all others by another function. It also returns
+// the namespaces in order, each once.
+func withKeysOf(by func(types.NamespacedName) string, namespaces []string) (func(types.NamespacedName) string,
+	[]string) {
+	if len(namespaces) == 0 {
+		return by, nil
+	}
+	in := slices.Compact(slices.Sorted(slices.Values(namespaces)))
+	return func(key types.NamespacedName) string {
+		if _, cut := slices.BinarySearch(in, key.Namespace); cut {
+			return ByKey(key)
+		}
+		return by(key)
+	}, in
+}
+
+// fingerprint tells functions of Options.By apart, by what they make of a few keys, and has the namespaces of ByKeyIn,
+// which these keys do not show.
+func fingerprint(by func(types.NamespacedName) string, byKeyIn []string) string {
 	var all strings.Builder
 	for _, key := range []types.NamespacedName{{Namespace: "default", Name: "a"}, {Namespace: "default", Name: "web-0"},
 		{Namespace: "kube-system", Name: "a"}, {Namespace: "kube-system", Name: "web-0-7d4b9c"}, {Name: "a"},
 		{Name: "node-1.example.com"}, {Namespace: "team-a", Name: "db.example.com"}, {Namespace: "team-b", Name: "42"},
 	} {
 		_ = lifecycle.Try(func() { fmt.Fprintf(&all, "%q ", by(key)) }) // of some other form than all keys of the user
+	}
+	for _, namespace := range byKeyIn {
+		fmt.Fprintf(&all, "%s/ ", namespace)
 	}
 	return fmt.Sprintf("%08x", uint32(mix(sum([]byte(all.String())))))
 }

@@ -163,6 +163,42 @@ func TestKeysSpreadOverTheSlices(t *testing.T) {
 	require.Equal(t, "x", ByNamespace(types.NamespacedName{Name: "x"}))
 }
 
+// TestALargeNamespaceIsCutByKey if Options say so, and those of all others are not.
+func TestALargeNamespaceIsCutByKey(t *testing.T) {
+	const replicas, slices = 10, 256
+	table := groupOf(replicas, slices)
+	largest := func(by func(types.NamespacedName) string) float64 {
+		keys, most := map[int]int{}, 0
+		for i := range 20_000 {
+			namespace := "big"
+			if i%2 == 0 {
+				namespace = fmt.Sprint("team-", i%1000)
+			}
+			slice := sliceOf(by(types.NamespacedName{Namespace: namespace, Name: fmt.Sprint("web-", i)}), slices)
+			keys[table.Owners[slice]]++
+			most = max(most, keys[table.Owners[slice]])
+		}
+		return float64(most) / (20_000 / replicas)
+	}
+	cut, in := withKeysOf(ByNamespace, []string{"big", "also", "big"})
+	require.Equal(t, []string{"also", "big"}, in)
+	t.Logf("half of all keys in one namespace, %d replicas: the largest share is %.2f times the mean, and %.2f times "+
+		"if the namespace is cut by key", replicas, largest(ByNamespace), largest(cut))
+	require.Greater(t, largest(ByNamespace), 5.0)
+	require.Less(t, largest(cut), 1.3)
+	key := types.NamespacedName{Namespace: "team-1", Name: "web-1"}
+	require.Equal(t, ByNamespace(key), cut(key))
+	key.Namespace = "big"
+	require.Equal(t, ByKey(key), cut(key))
+
+	prints := map[string]bool{}
+	for _, in := range [][]string{nil, {"big"}, {"also"}, {"also", "big"}} {
+		prints[fingerprint(withKeysOf(ByNamespace, in))] = true
+	}
+	require.Len(t, prints, 4)
+	require.Equal(t, fingerprint(cut, in), fingerprint(withKeysOf(ByNamespace, []string{"big", "also"})))
+}
+
 func TestAnEditedTableIsNotBelieved(t *testing.T) {
 	table := groupOf(3, 16)
 	text := table.encode()

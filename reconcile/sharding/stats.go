@@ -24,9 +24,9 @@ type Stats struct {
 	// Pauses are how long nobody has worked on the slices that have come from other replicas.
 	Pauses Pauses
 	// Loads are the work of each slice in this process, the most time first; of slices without work there is none. A
-	// slice that takes much more time than others is hot. It is not split by itself: cut the keys finer by Options.By,
-	// such as [ByKey] in place of [ByNamespace], if they do not depend on each other. Slices that were given away stay
-	// in it, and a table that is made anew with another number of slices adds to what was counted before.
+	// slice that takes much more time than others is hot. It is not split by itself: cut the keys finer, by [ByKey] in
+	// place of [ByNamespace] or by Options.ByKeyIn, if they do not depend on each other. Slices that were given away
+	// stay in it, and a table that is made anew with another number of slices adds to what was counted before.
 	Loads []Load
 
 	Requests  uint64 // sent, whether answered or not
