@@ -48,7 +48,7 @@ func slowLists(takes time.Duration) func(reconciletest.Request) reconciletest.Fa
 
 // TestAFourthReplicaJoins whose caches keep a share, and whose lists take 3 s: no key waits for these.
 func TestAFourthReplicaJoins(t *testing.T) {
-	const keys = 120
+	const keys = 32
 	inFleet(t, keys, func(f *fleet) {
 		f.shared = true
 		three := map[string]*ship{"a": f.launch("a"), "b": f.launch("b"), "c": f.launch("c")}
@@ -102,7 +102,7 @@ func TestAFourthReplicaJoins(t *testing.T) {
 // TestASliceWaitsForItsObjects if its owner has left, as long as they cannot be listed: no run takes them for deleted.
 // The keys of other slices go on.
 func TestASliceWaitsForItsObjects(t *testing.T) {
-	inFleet(t, 40, func(f *fleet) {
+	inFleet(t, 16, func(f *fleet) {
 		f.shared = true
 		a, b := f.launch("a"), f.launch("b")
 		time.Sleep(40 * time.Second)
@@ -118,9 +118,9 @@ func TestASliceWaitsForItsObjects(t *testing.T) {
 		a.stop()
 		<-a.group.Done()
 		require.NoError(t, a.err)
-		time.Sleep(2 * time.Minute)
-		require.Less(t, b.owned(40), 40, "those of a wait")
-		require.Equal(t, b.owned(40), total(f.shares(time.Second)), "and no others")
+		time.Sleep(time.Minute)
+		require.Less(t, b.owned(16), 16, "those of a wait")
+		require.Equal(t, b.owned(16), total(f.shares(time.Second)), "and no others")
 		err := b.shards.Health()
 		require.ErrorContains(t, err, "of this replica have waited for longer than 15s")
 		require.ErrorContains(t, err, "informer *v1.Secret")
@@ -128,13 +128,13 @@ func TestASliceWaitsForItsObjects(t *testing.T) {
 		b.link.Inject(nil)
 		time.Sleep(40 * time.Second)
 		require.NoError(t, b.shards.Health())
-		require.Equal(t, map[string]int{"b": 40}, f.shares(time.Second))
+		require.Equal(t, map[string]int{"b": 16}, f.shares(time.Second))
 	})
 }
 
 // TestAJoinThatCannotList asks for nothing, and says so.
 func TestAJoinThatCannotList(t *testing.T) {
-	inFleet(t, 40, func(f *fleet) {
+	inFleet(t, 16, func(f *fleet) {
 		f.shared = true
 		f.launch("a")
 		time.Sleep(30 * time.Second)
@@ -146,8 +146,8 @@ func TestAJoinThatCannotList(t *testing.T) {
 			}
 			return nil
 		})
-		time.Sleep(2 * time.Minute)
-		require.Equal(t, map[string]int{"a": 40}, f.shares(time.Second))
+		time.Sleep(time.Minute)
+		require.Equal(t, map[string]int{"a": 16}, f.shares(time.Second))
 		err := b.shards.Health()
 		require.ErrorContains(t, err, "this replica cannot ask for 8 slices")
 		require.ErrorContains(t, err, "informer *v1.Secret")
@@ -160,17 +160,17 @@ func TestAJoinThatCannotList(t *testing.T) {
 
 // TestALateCacheHasTheOpenSlices by its first list, and the replica is prepared for nothing without it.
 func TestALateCacheHasTheOpenSlices(t *testing.T) {
-	inFleet(t, 40, func(f *fleet) {
+	inFleet(t, 16, func(f *fleet) {
 		a := f.launch("a")
 		time.Sleep(40 * time.Second)
-		require.Equal(t, 40, total(f.shares(time.Second)))
+		require.Equal(t, 16, total(f.shares(time.Second)))
 		late, err := informer.New[*corev1.ConfigMap](
 			kubernetes.NewForConfigOrDie(a.link.Config()).CoreV1().ConfigMaps("default"),
 			informer.Options[*corev1.ConfigMap]{Shard: Keys(a.shards)})
 		require.NoError(t, err)
 		f.runs(late)
 		<-late.Synced()
-		require.Equal(t, 40, late.Len())
+		require.Equal(t, 16, late.Len())
 	})
 }
 
@@ -299,7 +299,7 @@ func TestASliceThatIsGivenAwayNamesNoKey(t *testing.T) {
 // TestAWriteOutsideOfTheShareIsNotWaitedFor: the cache never shows it, and so it is not undone either. One in the share
 // is, as with a whole cache: see the count of a fleet.
 func TestAWriteOutsideOfTheShareIsNotWaitedFor(t *testing.T) {
-	inFleet(t, 40, func(f *fleet) {
+	inFleet(t, 16, func(f *fleet) {
 		f.shared = true
 		f.launch("other")
 		ran := map[reconcile.Key]int{}

@@ -7,8 +7,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -23,23 +25,42 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
-// A churn has a fleet of about twenty Managers, which make hundreds of runs a second and come and go. Each tenth key
-// is counted, as by other fleets. The table at the server says who owns a slice: a run by anybody else is wrong, as are
+// A churn has a fleet of about twenty Managers, which make hundreds of runs a second and come and go. Some keys are
+// counted, as by other fleets. The table at the server says who owns a slice: a run by anybody else is wrong, as are
 // runs of one slice in two replicas, and a key that is not run.
 type churn struct {
 	*fleet
-	keys  int
-	ships map[string]*ship // that are alive and can reach the server
-	ended lifecycle.Group  // of those that were stopped or cut off
-	began int              // how many there were
+	churnSize
+	ships   map[string]*ship // that are alive and can reach the server
+	ended   lifecycle.Group  // of those that were stopped or cut off
+	began   int              // how many there were
+	changes map[string]int
+	keysIn  []int    // of each slice
+	even    evenness // the worst that was seen
 
 	// Guarded by the fleet's mu.
-	owners  []string            // the Lease of each slice's owner, as the table was last seen
-	inside  map[int]*occupation // slices that are worked on
-	due     map[reconcile.Key]time.Time
-	late    time.Duration // the most that a run was later than it was due
-	runs    int
-	changes map[string]int
+	table  *table              // as it was last seen
+	owners []string            // the Lease of each slice's owner in it
+	inside map[int]*occupation // slices that are worked on
+	due    []time.Time         // of each key, when it runs next; zero: it has not run
+	late   time.Duration       // the most that a run was later than it was due
+	runs   int
+}
+
+// A churnSize is how long it goes on, how many keys there are, and how often each runs.
+type churnSize struct {
+	length  time.Duration
+	keys    int
+	every   time.Duration
+	counted int // each key is, whose number can be divided by this
+	calm    int // times five seconds, at least, from one change to the next; at most twice that
+}
+
+// evenness is how even the shares were when nothing was about to move.
+type evenness struct {
+	slices, keys float64 // the largest share, of the mean
+	moved        float64 // by a join: of the share that is due to the new replica
+	joins        int     // that were looked at
 }
 
 // An occupation is who runs keys of a slice, and how many.
@@ -48,25 +69,25 @@ type occupation struct {
 	n  int
 }
 
-// TestChurn takes a few minutes of virtual time. THERMOSTAT_SOAK=10m makes it ten, with more keys; give it -run Churn
-// and a -timeout, as other tests use the variable, and a minute takes minutes of a processor with the race detector.
+// TestChurn takes a minute or two of virtual time. A day of it, with 150,000 keys and 500 runs a second, takes some
+// hours of a processor and gigabytes:
+//
+//	THERMOSTAT_SOAK=24h go test -run TestChurn -v -timeout 12h ./reconcile/sharding
 func TestChurn(t *testing.T) {
-	length, keys, rate := 2*time.Minute, 1000, 200
+	size := churnSize{2 * time.Minute, 1000, 5 * time.Second, 10, 4}
 	given, err := time.ParseDuration(os.Getenv("THERMOSTAT_SOAK"))
 	switch {
 	case err == nil:
-		length, keys, rate = given, 10_000, 500
+		size = churnSize{given, 150_000, 300 * time.Second, 100, 12}
 	case soak():
-		length = 5 * time.Minute
+		size.length = 5 * time.Minute
 	case raceEnabled:
-		length, keys = time.Minute, 300
+		size.length, size.keys, size.every = time.Minute, 300, 3*time.Second
 	}
 	const seed = 1
 	random := rand.New(rand.NewPCG(seed, 0))
-	inFleet(t, keys, func(f *fleet) {
-		f.every, f.slices = time.Duration(keys/rate)*time.Second, 256
-		c := &churn{fleet: f, keys: keys, ships: map[string]*ship{}, owners: make([]string, f.slices),
-			inside: map[int]*occupation{}, due: map[reconcile.Key]time.Time{}, changes: map[string]int{}}
+	inFleet(t, size.keys, func(f *fleet) {
+		c := newChurn(f, size)
 		leases := kubernetes.NewForConfigOrDie(f.server.Config()).CoordinationV1().Leases("default")
 		ctx, stop := context.WithCancel(quiet)
 		var watching lifecycle.Group
@@ -82,22 +103,38 @@ func TestChurn(t *testing.T) {
 		for range 20 {
 			c.join()
 		}
-		time.Sleep(20 * time.Second)
+		time.Sleep(40 * time.Second)
 		began := time.Now()
-		for n := 0; time.Since(began) < length; n++ {
-			c.change(random, n)
-			for range 4 + random.IntN(4) {
+		for n := 0; time.Since(began) < c.length; n++ {
+			before := c.seen()
+			kind := c.change(random, n)
+			for range c.calm + random.IntN(c.calm) {
 				time.Sleep(5 * time.Second)
 				c.check()
 			}
+			c.look(kind, before)
 		}
 		t.Logf("%v, %d keys, about 20 replicas: %v; %d runs, %.0f a second; no run was later than %v",
-			time.Since(began), keys, c.changes, c.runs, float64(c.runs)/time.Since(began).Seconds(), c.late)
+			time.Since(began), c.keys, c.changes, c.runs, float64(c.runs)/time.Since(began).Seconds(), c.late)
+		t.Logf("the largest share was at most %.3f of the mean in slices, and %.3f in keys; one of %d joins moved at "+
+			"most %.3f of what is due to one of all", c.even.slices, c.even.keys, c.even.joins, c.even.moved)
 		c.mu.Lock()
 		written := len(c.written)
 		c.mu.Unlock()
-		require.Equal(t, keys/10, written)
+		require.Equal(t, (c.keys+c.counted-1)/c.counted, written)
+		require.NotZero(t, c.even.joins)
 	})
+}
+
+func newChurn(f *fleet, size churnSize) *churn {
+	f.slices, f.workers = 256, 30
+	c := &churn{fleet: f, churnSize: size, ships: map[string]*ship{}, owners: make([]string, f.slices),
+		inside: map[int]*occupation{}, due: make([]time.Time, size.keys), changes: map[string]int{},
+		keysIn: make([]int, f.slices)}
+	for i := range c.keys {
+		c.keysIn[sliceOf(ByKey(reconcile.Key{Namespace: "default", Name: fmt.Sprint("key-", i)}), f.slices)]++
+	}
+	return c
 }
 
 // check looks whether all slices are led, and all keys are run.
@@ -106,23 +143,68 @@ func (c *churn) check() {
 		require.NoError(c, s.shards.Health(), name)
 	}
 	c.mu.Lock()
-	runs := len(c.due)
+	first := c.due[0]
 	for _, due := range c.due {
-		c.late = max(c.late, time.Since(due))
+		if due.Before(first) {
+			first = due
+		}
 	}
+	c.late = max(c.late, time.Since(first))
 	late, broken := c.late, slices.Clone(c.broken)
 	c.mu.Unlock()
 	require.Empty(c, broken)
-	require.Equal(c, c.keys, runs, "keys that have run")
-	require.Less(c, late, 15*time.Second, "LeaseDuration")
+	require.Less(c, late, 15*time.Second, "LeaseDuration; a key that has never run is due for ever")
 }
 
+// seen returns the table.
+func (c *churn) seen() *table {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.table
+}
+
+// look compares the shares, unless some slices are about to move, and how many of them a join has moved.
+func (c *churn) look(kind string, before *table) {
+	now := c.seen()
+	if !calm(now) {
+		return
+	}
+	mean, most := float64(c.slices)/float64(len(now.Members)), 0
+	keys := map[int]int{}
+	for slice, owner := range now.Owners {
+		keys[owner] += c.keysIn[slice]
+	}
+	for _, n := range now.counts() {
+		most = max(most, n)
+	}
+	largest := float64(most) / mean
+	c.even.slices = max(c.even.slices, largest)
+	require.LessOrEqual(c, largest, 1.15)
+	largest = float64(slices.Max(slices.Collect(maps.Values(keys)))) * float64(len(now.Members)) / float64(c.keys)
+	c.even.keys = max(c.even.keys, largest)
+	if c.keys >= 100_000 { // of few keys a slice has by chance more than another one
+		require.LessOrEqual(c, largest, 1.15)
+	}
+	gone := slices.ContainsFunc(before.Members, func(m member) bool { _, ok := now.member(m.Name); return !ok })
+	if kind != "joins" || gone || len(now.Members) != len(before.Members)+1 || !calm(before) {
+		return
+	}
+	moved := float64(moves(before, now)) / mean
+	require.LessOrEqual(c, moved, 1.05, "of 1 of %d", len(now.Members))
+	c.even.moved = max(c.even.moved, moved)
+	c.even.joins++
+}
+
+// calm reports whether each slice of a table is where it should be.
+func calm(t *table) bool { return t.Open && len(t.Next) == 0 && slices.Equal(t.targets(), t.Owners) }
+
 // change lets a replica join, leave, be cut off for a while, or for good.
-func (c *churn) change(random *rand.Rand, n int) {
+func (c *churn) change(random *rand.Rand, n int) (kind string) {
 	names := slices.Sorted(maps.Keys(c.ships))
 	name := names[random.IntN(len(names))]
-	kinds := []string{"leaves", "is cut off for good", "is cut off for a while", "joins", "joins"}
-	kind := kinds[n%len(kinds)]
+	kinds := []string{"joins", "leaves", "is cut off for good", "is cut off for a while", "joins"}
+	kind = kinds[n%len(kinds)]
 	if n >= len(kinds) {
 		kind = kinds[random.IntN(len(kinds))]
 		if len(names) <= 15 {
@@ -152,6 +234,7 @@ func (c *churn) change(random *rand.Rand, n int) {
 		c.ships[name].link.Inject(nil)
 		time.Sleep(5 * time.Second)
 	}
+	return kind
 }
 
 // cut keeps all requests of a replica from the server.
@@ -187,45 +270,52 @@ func (c *churn) end(name string) {
 	})
 }
 
-// run is a run of a key, which waits for 20 ms of something else. Each tenth key is counted meanwhile.
+// run is a run of a key, which waits for 20 ms of something else. Some are counted meanwhile. The second run of each
+// comes after a part of the period, so that they are spread over it.
 func (c *churn) run(ctx context.Context, s *ship, key reconcile.Key) (reconcile.Result, error) {
 	name, slice := s.lease(), s.shards.Slice(key)
-	in := c.enters(name, slice, key)
-	var err error
-	if strings.HasSuffix(key.Name, "0") {
+	number, err := strconv.Atoi(strings.TrimPrefix(key.Name, "key-"))
+	require.NoError(c, err)
+	in, first := c.enters(name, slice, number)
+	if number%c.counted == 0 {
 		err = c.count(ctx, s, name, s.api, key)
 	} else {
 		lifecycle.Sleep(ctx, c.pause)
+	}
+	after := c.churnSize.every
+	if first {
+		after = time.Duration(number+1) * after / time.Duration(c.keys)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	in.n--
 	c.ownsLocked(name, slice)
-	c.due[key] = time.Now().Add(c.every)
-	return reconcile.Result{RequeueAfter: c.every}, err
+	c.due[number] = time.Now().Add(after)
+	return reconcile.Result{RequeueAfter: after}, err
 }
 
-// enters notes that a run begins.
-func (c *churn) enters(name string, slice int, key reconcile.Key) *occupation {
+// enters notes that a run begins, and reports whether it is the key's first.
+func (c *churn) enters(name string, slice, number int) (in *occupation, first bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.runs++
-	in := c.inside[slice]
+	in = c.inside[slice]
 	if in == nil {
 		in = &occupation{}
 		c.inside[slice] = in
 	}
 	if in.n > 0 && in.by != name {
-		c.broken = append(c.broken, fmt.Sprintf("%s runs %s of slice %d, and %s is at work there", name, key, slice,
-			in.by))
+		c.broken = append(c.broken, fmt.Sprintf("%s runs key %d of slice %d, and %s is at work there", name, number,
+			slice, in.by))
 	}
 	in.by = name
 	in.n++
 	c.ownsLocked(name, slice)
-	if due, ok := c.due[key]; ok {
+	due := c.due[number]
+	if !due.IsZero() {
 		c.late = max(c.late, time.Since(due))
 	}
-	return in
+	return in, due.IsZero()
 }
 
 // lease returns the name of a ship's Lease in its present tenure: work that outlives one is that of another replica.
@@ -261,6 +351,7 @@ func (c *churn) seeLocked(lease *coordinationv1.Lease) {
 		c.broken = append(c.broken, err.Error())
 		return
 	}
+	c.table = t
 	names := map[int]string{}
 	for _, m := range t.Members {
 		names[m.Number] = m.Name

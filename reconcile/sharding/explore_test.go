@@ -109,13 +109,17 @@ func explore(ru rules, start *modelState, most int) (states int, history []strin
 		from string
 		what string
 	}
+	type waiting struct {
+		key string
+		*modelState
+	}
 	first := start.String()
 	came := map[string]step{first: {}}
-	queue := []*modelState{start}
+	queue := []waiting{{first, start}}
 	for len(queue) > 0 && len(came) < most && history == nil {
-		at := queue[0]
+		from, at := queue[0].key, queue[0].modelState
+		queue[0] = waiting{} // the state is garbage when its moves have been tried
 		queue = queue[1:]
-		from := at.String()
 		at.moves(ru, func(what string, _ bool, f func(*modelState)) {
 			if history != nil {
 				return
@@ -127,7 +131,7 @@ func explore(ru rules, start *modelState, most int) (states int, history []strin
 				return
 			}
 			came[key] = step{from, what}
-			queue = append(queue, next)
+			queue = append(queue, waiting{key, next})
 			broken := next.broken()
 			if broken == "" && len(came)%97 == 0 {
 				broken = next.stalls(ru)

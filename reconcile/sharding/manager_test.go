@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
@@ -34,11 +35,15 @@ import (
 // see the number that the run before it has written, wherever that was.
 type fleet struct {
 	*testing.T
-	server *reconciletest.Server
-	every  time.Duration                 // each key runs
-	pause  time.Duration                 // of a run, between read and write
-	slices int                           // that the keys are cut into
-	slow   atomic.Pointer[reconcile.Key] // whose runs take 25 s instead
+	server    *reconciletest.Server // nil: replicas use base
+	base      *rest.Config
+	namespace string                        // of Leases and keys
+	options   func(*Options)                // changes those of each replica
+	every     time.Duration                 // each key runs
+	pause     time.Duration                 // of a run, between read and write
+	slices    int                           // that the keys are cut into
+	workers   int                           // of each replica
+	slow      atomic.Pointer[reconcile.Key] // whose runs take 25 s instead
 	// forbidden says that who starts may not have a Lease.
 	forbidden bool
 	shared    bool // caches keep a share
@@ -67,12 +72,16 @@ type ship struct {
 	dead    bool // guarded by mu of the fleet
 }
 
+func emptyFleet(t *testing.T) *fleet {
+	return &fleet{T: t, namespace: "default", options: func(*Options) {}, every: 500 * time.Millisecond,
+		pause: 20 * time.Millisecond, slices: 16, workers: 10, running: map[reconcile.Key]string{},
+		written: map[reconcile.Key]int{}, ran: map[reconcile.Key]time.Time{}, by: map[reconcile.Key]string{}}
+}
+
 func newFleet(t *testing.T, keys int) *fleet {
 	// Nothing here is garbage, and to look for it after each write takes longer than all else.
-	f := &fleet{T: t, server: reconciletest.NewServer(t, reconciletest.Options{CollectAfter: 10 * time.Minute}),
-		every: 500 * time.Millisecond,
-		pause: 20 * time.Millisecond, slices: 16, running: map[reconcile.Key]string{}, written: map[reconcile.Key]int{},
-		ran: map[reconcile.Key]time.Time{}, by: map[reconcile.Key]string{}}
+	f := emptyFleet(t)
+	f.server = reconciletest.NewServer(t, reconciletest.Options{CollectAfter: 10 * time.Minute})
 	maps := kubernetes.NewForConfigOrDie(f.server.Config()).CoreV1().ConfigMaps("default")
 	for i := range keys {
 		_, err := maps.Create(quiet, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("key-", i)}},
@@ -108,15 +117,20 @@ func (f *fleet) start(s *ship) {
 // build makes one. Without a function of its own it counts.
 func (f *fleet) build(name string, wrap func(*Shards) reconcile.Elector,
 	run func(context.Context, *ship, reconcile.Key) (reconcile.Result, error)) *ship {
-	s := &ship{link: f.server.Link()}
+	s, base := &ship{}, f.base
+	if f.server != nil {
+		s.link = f.server.Link()
+		base = s.link.Config()
+	}
 	if f.forbidden {
 		s.link.Inject(leasesAreCut)
 	}
+	opts := Options{REST: base, Namespace: f.namespace, Name: "shards", Identity: name, By: ByKey, Slices: f.slices}
+	f.options(&opts)
 	var err error
-	s.shards, err = New(Options{REST: s.link.Config(), Namespace: "default", Name: "shards", Identity: name, By: ByKey,
-		Slices: f.slices})
+	s.shards, err = New(opts)
 	require.NoError(f, err)
-	cfg, err := reconcile.ClientConfig(s.link.Config(), s.shards)
+	cfg, err := reconcile.ClientConfig(base, s.shards)
 	require.NoError(f, err)
 	api := kubernetes.NewForConfigOrDie(cfg).CoreV1()
 	share := func() informer.Shard {
@@ -125,10 +139,10 @@ func (f *fleet) build(name string, wrap func(*Shards) reconcile.Elector,
 		}
 		return Keys(s.shards)
 	}
-	s.parents, err = informer.New[*corev1.ConfigMap](api.ConfigMaps("default"),
+	s.parents, err = informer.New[*corev1.ConfigMap](api.ConfigMaps(f.namespace),
 		informer.Options[*corev1.ConfigMap]{Shard: share()})
 	require.NoError(f, err)
-	s.api = api.Secrets("default")
+	s.api = api.Secrets(f.namespace)
 	s.secrets, err = informer.New[*corev1.Secret](s.api,
 		informer.Options[*corev1.Secret]{Shard: share()})
 	require.NoError(f, err)
@@ -140,8 +154,8 @@ func (f *fleet) build(name string, wrap func(*Shards) reconcile.Elector,
 			if _, exists := s.parents.Get(key); !exists {
 				return reconcile.Result{}, nil
 			}
-			return reconcile.Result{RequeueAfter: f.every}, f.count(ctx, s, name, api.Secrets("default"), key)
-		}), reconcile.Options{Workers: 10})
+			return reconcile.Result{RequeueAfter: f.every}, f.count(ctx, s, name, s.api, key)
+		}), reconcile.Options{Workers: f.workers})
 	require.NoError(f, err)
 	reconcile.For(s.Controller, s.parents)
 	reconcile.DependsOn(s.Controller, s.secrets)
@@ -253,19 +267,19 @@ func TestEachKeyRunsInOneReplica(t *testing.T) {
 }
 
 func eachKeyRunsInOneReplica(t *testing.T, shared bool) {
-	inFleet(t, 60, func(f *fleet) {
+	inFleet(t, 24, func(f *fleet) {
 		f.shared = shared
 		a, b := f.launch("a"), f.launch("b")
 		time.Sleep(20 * time.Second)
 		shares := f.shares(time.Second)
-		require.Equal(t, 60, total(shares), "%v", shares)
+		require.Equal(t, 24, total(shares), "%v", shares)
 		require.Len(t, shares, 2)
 
 		f.longest()
 		c := f.launch("c")
 		time.Sleep(20 * time.Second)
 		require.Len(t, f.shares(time.Second), 3)
-		require.Equal(t, 60, total(f.shares(time.Second)))
+		require.Equal(t, 24, total(f.shares(time.Second)))
 		t.Logf("a join: no key waited for longer than %v", f.longest())
 
 		b.stop()
@@ -273,14 +287,14 @@ func eachKeyRunsInOneReplica(t *testing.T, shared bool) {
 		require.NoError(t, b.err)
 		time.Sleep(5 * time.Second)
 		require.Len(t, f.shares(time.Second), 2)
-		require.Equal(t, 60, total(f.shares(time.Second)))
+		require.Equal(t, 24, total(f.shares(time.Second)))
 		leave := f.longest()
 		t.Logf("a leave: no key waited for longer than %v", leave)
 		require.Less(t, leave, 2*time.Second)
 
 		f.kill(a, "a")
 		time.Sleep(25 * time.Second)
-		require.Equal(t, map[string]int{"c": 60}, f.shares(time.Second))
+		require.Equal(t, map[string]int{"c": 24}, f.shares(time.Second))
 		killed := f.longest()
 		t.Logf("a kill: no key waited for longer than %v", killed)
 		require.Less(t, killed, c.shards.opts.LeaseDuration+2*time.Second)
@@ -290,19 +304,19 @@ func eachKeyRunsInOneReplica(t *testing.T, shared bool) {
 
 // TestANewOwnerSeesWhatTheLastOneWrote although its watches are late.
 func TestANewOwnerSeesWhatTheLastOneWrote(t *testing.T) {
-	inFleet(t, 30, func(f *fleet) {
+	inFleet(t, 20, func(f *fleet) {
 		f.launch("a")
 		time.Sleep(20 * time.Second)
 		b := f.launch("b")
 		b.link.DelayWatches("secrets", 3*time.Second)
 		time.Sleep(60 * time.Second)
 		require.Len(t, f.shares(10*time.Second), 2)
-		require.Equal(t, 30, total(f.shares(10*time.Second)))
+		require.Equal(t, 20, total(f.shares(10*time.Second)))
 		b.stop()
 		<-b.group.Done()
 		require.NoError(t, b.err)
 		time.Sleep(5 * time.Second)
-		require.Equal(t, map[string]int{"a": 30}, f.shares(time.Second))
+		require.Equal(t, map[string]int{"a": 20}, f.shares(time.Second))
 	})
 }
 
@@ -396,7 +410,7 @@ func TestWhileLeadingNeedsALeader(t *testing.T) {
 
 // TestALongRunKeepsItsSliceOnly when its Manager is told to stop: the others go at once, and none comes.
 func TestALongRunKeepsItsSliceOnly(t *testing.T) {
-	inFleet(t, 30, func(f *fleet) {
+	inFleet(t, 20, func(f *fleet) {
 		ships := map[string]*ship{"a": f.launch("a"), "b": f.launch("b"), "c": f.launch("c")}
 		time.Sleep(20 * time.Second)
 		slow := reconcile.Key{Namespace: "default", Name: "key-0"}
@@ -405,7 +419,7 @@ func TestALongRunKeepsItsSliceOnly(t *testing.T) {
 		_, owner, _ := ships["a"].shards.Leader(slow)
 		in := ships["a"].shards.Slice(slow)
 		others := 0 // keys of other slices
-		for i := range 30 {
+		for i := range 20 {
 			if ships["a"].shards.Slice(reconcile.Key{Namespace: "default", Name: fmt.Sprint("key-", i)}) != in {
 				others++
 			}
@@ -432,7 +446,7 @@ func TestALongRunKeepsItsSliceOnly(t *testing.T) {
 		<-ships[owner].group.Done()
 		require.NoError(t, ships[owner].err)
 		time.Sleep(2 * time.Second)
-		require.Equal(t, 30, total(f.shares(time.Second)))
+		require.Equal(t, 20, total(f.shares(time.Second)))
 	})
 }
 

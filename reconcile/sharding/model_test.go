@@ -822,6 +822,7 @@ func (p *printer) process(q *process) {
 
 func (s *modelState) String() string {
 	p := &printer{ranks: map[string][]int{"number": {0}}}
+	p.text.Grow(1024)
 	for range 2 {
 		p.say(s.faults)
 		p.version(s.tableAt)

@@ -75,7 +75,7 @@ type testTable = table
 
 // TestAWordSparesAList: who gets slices from their owner lists nothing, and who gets those of a dead one does.
 func TestAWordSparesAList(t *testing.T) {
-	inFleet(t, 40, func(f *fleet) {
+	inFleet(t, 20, func(f *fleet) {
 		a, b := f.launch("a"), f.launch("b")
 		time.Sleep(20 * time.Second)
 		lists := func(s *ship) int { return s.secrets.Health().Lists }
@@ -87,11 +87,11 @@ func TestAWordSparesAList(t *testing.T) {
 		b.stop()
 		<-b.group.Done()
 		time.Sleep(5 * time.Second)
-		require.Equal(t, 40, total(f.shares(time.Second)))
+		require.Equal(t, 20, total(f.shares(time.Second)))
 		require.Equal(t, []int{2, 1}, []int{lists(a), lists(c)})
 		f.kill(a, "a")
 		time.Sleep(20 * time.Second)
-		require.Equal(t, map[string]int{"c": 40}, f.shares(time.Second))
+		require.Equal(t, map[string]int{"c": 20}, f.shares(time.Second))
 		require.Equal(t, 2, lists(c))
 	})
 }
@@ -99,7 +99,7 @@ func TestAWordSparesAList(t *testing.T) {
 // TestAWordIsPassedOn by an owner that leaves before its caches have come as far: it has not worked on the slices, and
 // the next owner, whose watches are late, too, has to see what the one before has written.
 func TestAWordIsPassedOn(t *testing.T) {
-	inFleet(t, 40, func(f *fleet) {
+	inFleet(t, 20, func(f *fleet) {
 		f.launch("a")
 		c := f.launch("c")
 		c.link.DelayWatches("secrets", 3*time.Second)
@@ -114,7 +114,7 @@ func TestAWordIsPassedOn(t *testing.T) {
 		require.NoError(t, b.err)
 		time.Sleep(20 * time.Second)
 		require.NotContains(t, f.shares(10*time.Second), "b")
-		require.Equal(t, 40, total(f.shares(10*time.Second)))
+		require.Equal(t, 20, total(f.shares(10*time.Second)))
 	})
 }
 
