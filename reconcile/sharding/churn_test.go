@@ -113,6 +113,7 @@ func TestChurn(t *testing.T) {
 				c.check()
 			}
 			c.look(kind, before)
+			t.Logf("%v: one %s; %d runs, at most %v late", time.Since(began), kind, c.runs, c.late)
 		}
 		t.Logf("%v, %d keys, about 20 replicas: %v; %d runs, %.0f a second; no run was later than %v",
 			time.Since(began), c.keys, c.changes, c.runs, float64(c.runs)/time.Since(began).Seconds(), c.late)
@@ -203,7 +204,8 @@ func calm(t *table) bool { return t.Open && len(t.Next) == 0 && slices.Equal(t.t
 func (c *churn) change(random *rand.Rand, n int) (kind string) {
 	names := slices.Sorted(maps.Keys(c.ships))
 	name := names[random.IntN(len(names))]
-	kinds := []string{"joins", "leaves", "is cut off for good", "is cut off for a while", "joins"}
+	kinds := []string{"joins", "leaves", "is cut off for good", "is cut off for a while", "joins", "leaves", "joins",
+		"leaves"}
 	kind = kinds[n%len(kinds)]
 	if n >= len(kinds) {
 		kind = kinds[random.IntN(len(kinds))]
