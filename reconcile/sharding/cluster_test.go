@@ -38,8 +38,11 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// realSlices is how many slices the real processes share.
-const realSlices = 12
+// realSlices is how many slices the real processes share, and realLease the LeaseDuration of these.
+const (
+	realSlices = 12
+	realLease  = 3 * time.Second
+)
 
 // runReplica is a controller until SIGTERM, whose replicas are all at work. There is a ConfigMap in each slice, and a
 // run of its key stamps it into a file, a line every few milliseconds. The time in a line is from before the check: in
@@ -59,7 +62,7 @@ func runReplica() error {
 	namespace, name := os.Getenv("NAMESPACE"), os.Getenv("REPLICA")
 	shards, err := New(Options{REST: base, Namespace: namespace, Name: "shards", Identity: name,
 		By:     func(key types.NamespacedName) string { return key.Name },
-		Slices: realSlices, LeaseDuration: 3 * time.Second, RenewDeadline: 1500 * time.Millisecond,
+		Slices: realSlices, LeaseDuration: realLease, RenewDeadline: 1500 * time.Millisecond,
 		RetryPeriod: 400 * time.Millisecond, StopGrace: 500 * time.Millisecond})
 	if err != nil {
 		return err
