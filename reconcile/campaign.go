@@ -138,7 +138,7 @@ func (noHandover) Handover() (string, bool) { return "", false }
 func (m *Manager) runWorkers(ctx, tenure context.Context) error {
 	runCtx, stopRuns := context.WithCancel(tenure)
 	defer stopRuns()
-	takeCtx, stopIntake := context.WithCancel(ctx)
+	takeCtx, stopIntake := context.WithCancel(share{m}.intake(ctx))
 	defer stopIntake()
 	defer context.AfterFunc(tenure, stopIntake)()
 
@@ -169,13 +169,15 @@ func (m *Manager) runWorkers(ctx, tenure context.Context) error {
 	defer stopLeading()
 	defer context.AfterFunc(takeCtx, stopLeading)()
 	whileLeading := m.startRunnables(withWriter(lead, m.ledgers), m.opts.WhileLeading, &workers)
-	<-takeCtx.Done()
-	if m.shards != nil && ctx.Err() != nil {
-		m.shards.Leave()
+	select {
+	case <-ctx.Done():
+	case <-tenure.Done():
 	}
 	m.progress.enter(status.StageStopping)
 	drain := time.NewTimer(m.opts.DrainTimeout)
 	defer drain.Stop()
+	share{m}.leave(ctx, tenure)
+	stopIntake()
 	select {
 	case <-workers.Done():
 	case <-tenure.Done():

@@ -249,7 +249,8 @@ func (m *Manager) runs(inf Informer) bool {
 //	               workers and WhileLeading; afterwards wait for them to end, and campaign again
 //
 // until ctx ends, and then undoes it in reverse, waiting for each: no more keys are taken, reconciles that are under
-// way have DrainTimeout to finish, the lease is released, Beside and the informers end. It returns
+// way have DrainTimeout to finish, the lease is released, Beside and the informers end. With shards keys are taken, for
+// half of DrainTimeout at most, until other processes have prepared for the slices of this one. It returns
 //
 //	nil                    ctx has ended and everything has ended
 //	an error               of Serve, of the Elector, of an informer that ended by itself, of WhileLeading or

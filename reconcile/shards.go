@@ -39,9 +39,10 @@ type sharder interface {
 	Inherit(ctx context.Context, settle func(ctx context.Context, words []string, all bool), opened func(slices []int))
 	// LeaveWords sets what is called when the work of slices has ended that are about to be given away.
 	LeaveWords(leave func(slices []int) string)
-	// Leave says that this process is about to end: it gets no slices any more, and gives away each that it has as soon
-	// as no run of a key of it goes on.
-	Leave()
+	// Leave says that this process is about to end: it gets no slices any more. It goes on with those that it has while
+	// others prepare for them, and returns when it has none, or time is up, or ctx has ended: then it gives away each
+	// as soon as no run of a key of it goes on.
+	Leave(ctx context.Context)
 	// Slice and Leader are about the slice of a key, and Owns reports whether Enter would let it in.
 	Slice(key Key) int
 	Leader(key Key) (slice int, identity string, since time.Time)
@@ -70,6 +71,28 @@ func (m share) follow(ctx context.Context, group *lifecycle.Group) {
 	if m.shards != nil {
 		group.Go("slices", func() { m.shards.Inherit(ctx, m.settle, m.name) })
 	}
+}
+
+// intake returns the ctx with which workers take keys. With shards it does not end with the Manager's, but after leave.
+func (m share) intake(ctx context.Context) context.Context {
+	if m.shards == nil {
+		return ctx
+	}
+	return context.WithoutCancel(ctx)
+}
+
+// leave returns when no key is to be taken any more: the Manager was told to end, and others are prepared for its
+// slices, or half of DrainTimeout has passed. One that ends since something has failed does not wait for them.
+func (m share) leave(ctx, tenure context.Context) {
+	if m.shards == nil || ctx.Err() == nil {
+		return
+	}
+	preparing, cancel := context.WithTimeout(tenure, m.opts.DrainTimeout/2)
+	defer cancel()
+	if m.failures.all() != nil {
+		cancel()
+	}
+	m.shards.Leave(preparing)
 }
 
 // settle returns when the caches show what earlier owners of slices have written. If one has left no word they list

@@ -87,7 +87,7 @@ func (s *slicesOfTest) lose(slice int) {
 	synctest.Wait()
 }
 
-func (s *slicesOfTest) Leave()                        {}
+func (s *slicesOfTest) Leave(context.Context)         {}
 func (s *slicesOfTest) LeaveWords(func([]int) string) {}
 
 func (s *slicesOfTest) Owns(key reconcile.Key) bool {

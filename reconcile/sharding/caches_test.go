@@ -46,7 +46,8 @@ func slowLists(takes time.Duration) func(reconciletest.Request) reconciletest.Fa
 	}
 }
 
-// TestAFourthReplicaJoins whose caches keep a share, and whose lists take 3 s: no key waits for these.
+// TestAFourthReplicaJoins whose caches keep a share, and leaves: each list that is needed takes 3 s, and no key waits
+// for it.
 func TestAFourthReplicaJoins(t *testing.T) {
 	const keys = 32
 	inFleet(t, keys, func(f *fleet) {
@@ -83,13 +84,20 @@ func TestAFourthReplicaJoins(t *testing.T) {
 			require.Equal(t, s.parents.Len(), s.owned(keys), "what it has given away has left")
 		}
 
+		for _, s := range three {
+			s.link.Inject(slowLists(3 * time.Second))
+		}
+		told := time.Now()
 		d.stop()
 		<-d.group.Done()
 		require.NoError(t, d.err)
+		took := time.Since(told)
 		time.Sleep(10 * time.Second)
 		require.Equal(t, keys, total(f.shares(time.Second)))
 		leave := f.longest()
-		t.Logf("a leave: no key waited for longer than %v", leave)
+		t.Logf("a leave of %v: no key waited for longer than %v", took, leave)
+		require.Greater(t, took, 3*time.Second, "it works on while the others list")
+		require.Less(t, took, 10*time.Second)
 		require.Less(t, leave, f.every+f.pause+time.Second)
 		for name, s := range three {
 			t.Logf("%s has begun %d lists more", name, s.lists()-before[name])
@@ -129,6 +137,52 @@ func TestASliceWaitsForItsObjects(t *testing.T) {
 		time.Sleep(40 * time.Second)
 		require.NoError(t, b.shards.Health())
 		require.Equal(t, map[string]int{"b": 16}, f.shares(time.Second))
+	})
+}
+
+// TestARefusedCacheHoldsUpMoves: an owner that stays keeps what another one cannot list, and one that leaves does not
+// wait for that without end. What it gives away then is not run on without its objects, and the right that is missing
+// is told until it is there again.
+func TestARefusedCacheHoldsUpMoves(t *testing.T) {
+	inFleet(t, 40, func(f *fleet) {
+		f.shared = true
+		a, b := f.launch("a"), f.launch("b")
+		time.Sleep(40 * time.Second)
+		require.Len(t, f.shares(time.Second), 2)
+		refused := func(r reconciletest.Request) reconciletest.Fault {
+			if r.Resource.Resource != "secrets" || r.Verb != "list" {
+				return nil
+			}
+			return reconciletest.Refuse(apierrors.NewForbidden(r.Resource.GroupResource(), "", nil))
+		}
+		a.link.Inject(refused)
+		b.link.Inject(refused)
+		c := f.launch("c")
+		time.Sleep(5 * time.Second)
+		c.link.Inject(refused)
+		time.Sleep(time.Minute)
+		require.Len(t, f.shares(time.Second), 2, "who stays works on what c cannot list")
+		require.ErrorContains(t, c.shards.Health(), "this replica cannot ask for 5 slices")
+		require.ErrorContains(t, c.shards.Health(), "forbidden")
+		require.NoError(t, a.shards.Health())
+		c.stop()
+		<-c.group.Done()
+
+		had := a.owned(40)
+		told := time.Now()
+		a.stop()
+		time.Sleep(14 * time.Second)
+		require.Equal(t, 40, total(f.shares(time.Second)), "it works on, as nobody is prepared")
+		<-a.group.Done()
+		require.NoError(t, a.err)
+		require.Less(t, time.Since(told), 20*time.Second)
+		time.Sleep(time.Minute)
+		require.Equal(t, map[string]int{"b": 40 - had}, f.shares(time.Second))
+		require.ErrorContains(t, b.shards.Health(), "forbidden")
+		b.link.Inject(nil)
+		time.Sleep(time.Minute)
+		require.Equal(t, map[string]int{"b": 40}, f.shares(time.Second))
+		require.NoError(t, b.shards.Health())
 	})
 }
 

@@ -46,12 +46,15 @@
 // both kinds may stand side by side. A [informer.Referenced] keeps what the objects of this replica's caches name.
 //
 //   - A replica that wants slices of others fills its caches first, by one list each beside the watch, while their
-//     owners go on. So the keys of a slice that is handed over with its word wait for no list. Slices whose owner has
-//     left or died come without, and their keys wait until all caches have them, however long that takes: the log says
-//     so after 10 s, and [Shards.Health] after LeaseDuration. The keys of other slices go on. At the start each cache
-//     lists twice: before the replica is in the table it keeps nothing.
-//   - A cache that cannot list, be it in one namespace of many, holds up each slice that comes, but for namespaces that
-//     were refused from the start. So the informers of a Dynamic of package reconcile cannot have a Shard.
+//     owners go on, also those that leave. So the keys of a slice that is handed over with its word wait for no list.
+//     Slices whose owner has died come without, and their keys wait until all caches have them. The keys of other
+//     slices go on. At the start each cache lists twice: before the replica is in the table it keeps nothing.
+//   - A cache that cannot list, as without the right to, or when its CustomResourceDefinition is gone, holds up each
+//     slice that comes, whichever kind or namespace its keys need, for as long as that lasts: a key that does not see
+//     its objects would make them again. A slice stays with an owner that stays, and its keys run there. One that
+//     leaves gives it away when its time is up, and then its keys run nowhere. The log says so after 10 s, and
+//     [Shards.Health] after LeaseDuration, with what the server has answered. Namespaces that were refused from the
+//     start hold up nothing. For that reason the informers of a Dynamic of package reconcile cannot have a Shard.
 //   - A slice that was given away leaves the caches, and no key is named. Where a cache is read for a key of another
 //     replica, as by [informer.SharedIndexInformer.Get] in a handler for HTTP, "not found" says nothing: [Shards.Owns]
 //     tells whether a key is this replica's. Reconcile reads what is in the slice of its own key.
@@ -95,8 +98,10 @@
 //	             prepared for them, and has been a member for LeaseDuration
 //	hand over    their owner ends its work on them, and makes the one that has asked their owner, in one write, with a
 //	             word of what it has written
-//	leave        one that ends gives all of its slices away, in one write, with such a word; while work goes on in
-//	             some it gives the others away before, and the table says that it gets none
+//	leave        one that is told to end has the table say that it leaves. It gets no slices any more, and works on its
+//	             own, while the others prepare for them and ask for them as above. When nobody asks for the rest in
+//	             time, or there is nobody, it lets no work begin any more: the table says so, and each slice is given
+//	             away as soon as its work has ended, with such a word
 //	remove       one whose Lease has stood unchanged for LeaseDuration is removed: its Lease first, on the condition
 //	             that it has still not changed, and then its name from the table. Its slices go to the others, in one
 //	             write, by whoever is first
@@ -120,7 +125,7 @@
 //  2. An owner sends the write that gives a slice away after its work has ended. It does not begin again on the
 //     strength of what it remembers: only when it has seen a later version of the table, in which it is still the
 //     owner and nobody asks for the slice. The write, whose answer may have been lost, was based on one in which
-//     somebody did. So it fails for good.
+//     somebody did. So it fails for good. One that ends gives away what nobody asks for, too, and never begins again.
 //  3. Whoever removes a replica has seen its Lease at version r, read at b, and has waited on its own clock. Either r
 //     has stood for LeaseDuration, and the deletion on the condition that it is still r has succeeded, at d: then no
 //     renewal after r was acknowledged, and none will be. Or a read by name, answered at b, has not found the Lease,

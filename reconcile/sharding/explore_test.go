@@ -333,6 +333,8 @@ func TestEachPlantedBugIsFound(t *testing.T) {
 			trustsDead: true, only: append(slices.Clone(moves), "crash b")}},
 		"a word of who has not begun": {aboutToMove, rules{slices: 2, faults: 1, words: true, speaksUnheard: true,
 			only: append(slices.Clone(moves), "leaves b")}},
+		"who ends begins again": {aboutToMove, rules{slices: 2, faults: 2, resumes: true,
+			only: append(slices.Clone(moves), "leaves a", "has waited", "acts, late, a", "arrives late")}},
 		"a word is lost": {aboutToMove, rules{slices: 2, words: true, losesWords: true, only: moves}},
 	} {
 		many := bug.ignoreOutside || bug.lookFromSend || bug.slowRenewals || bug.blindWrite || bug.otherLife ||

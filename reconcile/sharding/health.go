@@ -116,8 +116,8 @@ type led struct {
 	life  string    // of that table: numbers and epochs of another one say nothing about this one
 	since time.Time // when this process has seen that
 	asked time.Time // when it has seen that another one asks for the slice; zero: nobody does
-	// leaving is when this process has seen that the owner leaves: from then on no work begins. Zero: it does not.
-	leaving time.Time
+	// ending is when this process has seen that the owner lets no work begin any more, as it leaves. Zero: it does.
+	ending time.Time
 	// idle is since when the owner before this one may not have worked on it; zero: it has had none, or it was opened
 	// here since. See [Pauses].
 	idle time.Time
@@ -134,9 +134,9 @@ func noteLed(all []led, w world, deadline time.Duration) []led {
 	if len(all) != len(t.Owners) {
 		all = slices.Repeat([]led{{until: now}}, len(t.Owners))
 	}
-	until, leaving := map[int]time.Time{}, map[int]bool{}
+	until, ending := map[int]time.Time{}, map[int]bool{}
 	for _, m := range t.Members {
-		leaving[m.Number] = m.Leaving
+		ending[m.Number] = m.Ending
 		if lease, ok := w.leases[m.Name]; ok {
 			until[m.Number] = lease.since.Add(deadline)
 		}
@@ -149,8 +149,8 @@ func noteLed(all []led, w world, deadline time.Duration) []led {
 			}
 			*l = led{until: l.until, owner: owner, epoch: t.Epochs[slice], life: t.Life, since: now, idle: l.idle}
 		}
-		if leaving[owner] && l.leaving.IsZero() {
-			l.leaving = now
+		if ending[owner] && l.ending.IsZero() {
+			l.ending = now
 		}
 		if u := until[owner]; u.After(l.until) {
 			l.until = u
@@ -165,13 +165,13 @@ func noteLed(all []led, w world, deadline time.Duration) []led {
 }
 
 // idleFrom returns since when the owner that a slice has had may not have worked on it: it was asked for it, it was
-// about to leave, its Lease has run out, or it has given the slice away just now.
+// about to end, its Lease has run out, or it has given the slice away just now.
 func (l led) idleFrom(now time.Time, deadline time.Duration) time.Time {
 	switch {
-	case !l.asked.IsZero() && (l.leaving.IsZero() || l.asked.Before(l.leaving)):
+	case !l.asked.IsZero() && (l.ending.IsZero() || l.asked.Before(l.ending)):
 		return l.asked
-	case !l.leaving.IsZero():
-		return l.leaving
+	case !l.ending.IsZero():
+		return l.ending
 	case now.After(l.until):
 		return l.until.Add(-deadline)
 	}

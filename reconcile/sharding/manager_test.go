@@ -320,6 +320,47 @@ func TestANewOwnerSeesWhatTheLastOneWrote(t *testing.T) {
 	})
 }
 
+// TestTheServerIsAway for all replicas, and nobody works. When it is back they go on, and wait for nothing that has
+// become longer meanwhile, even if one of them has crashed.
+func TestTheServerIsAway(t *testing.T) {
+	for name, test := range map[string]struct {
+		away  time.Duration
+		crash bool
+	}{
+		"short":              {12 * time.Second, false},
+		"short, and a crash": {12 * time.Second, true},
+		"long":               {10 * time.Minute, false},
+		"long, and a crash":  {10 * time.Minute, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFleet(t, 30, func(f *fleet) {
+				f.shared = test.crash
+				ships := map[string]*ship{"a": f.launch("a"), "b": f.launch("b"), "c": f.launch("c")}
+				time.Sleep(41 * time.Second) // no renewal is under way, which would be seen at the end only
+				require.Equal(t, 30, total(f.shares(time.Second)))
+				f.longest()
+				for _, s := range ships {
+					s.link.Inject(func(reconciletest.Request) reconciletest.Fault { return reconciletest.Reset })
+					s.link.CutWatches()
+				}
+				if test.crash {
+					f.kill(ships["c"], "c")
+					delete(ships, "c")
+				}
+				time.Sleep(test.away)
+				for _, s := range ships {
+					s.link.Inject(nil)
+				}
+				time.Sleep(40 * time.Second)
+				require.Equal(t, 30, total(f.shares(time.Second)))
+				longest := f.longest()
+				t.Logf("no key waited for longer than %v", longest)
+				require.Less(t, longest, test.away+5*time.Second)
+			})
+		})
+	}
+}
+
 func total(shares map[string]int) (n int) {
 	for _, share := range shares {
 		n += share

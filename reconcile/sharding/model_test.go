@@ -61,6 +61,7 @@ type rules struct {
 	trustsDead    bool // the word about a slice outlasts an owner who has died
 	speaksUnheard bool // who has not opened a slice leaves a word of its own
 	losesWords    bool // who writes the table leaves all words out
+	resumes       bool // who ends begins again with a slice that nobody asks for
 }
 
 // A process is one replica and its surroundings.
@@ -227,6 +228,9 @@ func (p *process) observe(ru rules, w *world, when election.Instant) {
 	}
 	c := *w
 	c.leases = maps.Clone(w.leases)
+	if ru.resumes && p.r.number != 0 && len(p.r.holds) > 0 {
+		p.r.ending = false
+	}
 	p.r.observe(c, when)
 	if ru.goneAtOnce {
 		for name := range p.r.gone {
@@ -508,6 +512,9 @@ func (s *modelState) moves(ru rules, try func(what string, fault bool, f func(*m
 		if !p.r.leaving && p.r.number != 0 {
 			fault("leaves", func(_ *modelState, p *process) { p.r.leave(); p.follow(ru) })
 		}
+		if p.r.leaving && !p.r.ending {
+			act("has waited", func(_ *modelState, p *process) { p.r.end(); p.follow(ru) })
+		}
 		if _, ok := s.leases[p.r.name]; ok {
 			fault("lease deleted", func(s *modelState, p *process) { delete(s.leases, p.r.name) })
 			fault("lease edited", func(s *modelState, p *process) { s.leases[p.r.name] = s.version(p.r.name) })
@@ -722,7 +729,7 @@ func (p *printer) table(t *table) {
 	for _, m := range t.Members {
 		p.name(m.Name)
 		p.rank("number", m.Number)
-		p.say(m.Leaving)
+		p.say(m.Leaving, m.Ending)
 	}
 	p.say("o")
 	for slice, owner := range t.Owners {
@@ -787,7 +794,7 @@ func (p *printer) process(q *process) {
 	if r.over != nil {
 		over = r.over.Error()
 	}
-	p.say(over, r.leaving, len(q.work))
+	p.say(over, r.leaving, r.ending, len(q.work))
 	p.rank("number", r.number)
 	if r.number != 0 {
 		p.age(q.clock, r.joined, mDuration)

@@ -41,13 +41,14 @@ type Options struct {
 	Slices int
 	// Prepare, if set, is called before this replica asks others for slices, which go on with their work meanwhile. The
 	// caches of [Keys] and its like have the objects of the slices by then. It returns nil when the work of these
-	// slices could begin at once; an error is logged, and it is called again. Slices whose owner has left or died come
-	// without.
+	// slices could begin at once; an error is logged, and it is called again. Slices whose owner has died, or has left
+	// and could not wait any longer, come without.
 	Prepare func(ctx context.Context, slices []int) error
 
 	// LeaseDuration, RenewDeadline, RetryPeriod, StopGrace and DrainTimeout are as in package leaderelection, with the
 	// same defaults: 15 s, 10 s, 2 s, 3 s and 30 s. Work of a slice that others have asked for has DrainTimeout to end,
-	// too; then its context ends.
+	// too; then its context ends. A replica that leaves goes on with its slices while the others prepare for them: for
+	// half of DrainTimeout, or LeaseDuration, at most.
 	LeaseDuration, RenewDeadline, RetryPeriod, StopGrace, DrainTimeout time.Duration
 }
 
@@ -76,6 +77,9 @@ func (o Options) withDefaults() (Options, error) {
 func (o Options) tryTimeout() time.Duration {
 	return min(o.RetryPeriod+time.Second, (o.RenewDeadline-o.RetryPeriod)/2)
 }
+
+// prepareTimeout is for how long a replica that leaves goes on with its slices while others prepare for them.
+func (o Options) prepareTimeout() time.Duration { return min(o.LeaseDuration, o.DrainTimeout/2) }
 
 // validate returns all mistakes of Options that have their defaults, in one error.
 func (o Options) validate() error {

@@ -30,7 +30,8 @@ type replica struct {
 	number  int       // zero before it has seen itself there
 	life    string    // of that table
 	joined  time.Time // when it saw itself there
-	leaving bool
+	leaving bool      // it asks for no slices, is given none, and works on its own until others have asked for them
+	ending  bool      // of one that leaves: no work begins any more
 	ready   map[int]bool
 	holds   map[int]*hold // the slices whose work has begun and has not been seen to be somebody else's
 
@@ -123,12 +124,37 @@ func (r *replica) lose(why error) {
 	}
 }
 
-// leave ends the tenure as soon as the work has ended, and the others know it.
+// leave begins the end of the tenure: the others prepare for its slices, whose work goes on until they have asked for
+// them.
 func (r *replica) leave() {
 	r.leaving = true
+	endIfDone(r)
+}
+
+// endIfDone ends the work of a replica that leaves if there is nobody to prepare for it, or all that is left to do for
+// others is to end it.
+func endIfDone(r *replica) {
+	works := false
+	for _, h := range r.holds {
+		works = works || h.phase == working
+	}
+	if r.leaving && !(works && hasHeirs(r)) {
+		r.end()
+	}
+}
+
+// end lets no work begin any more. The tenure ends as soon as the work has ended, and the others know it.
+func (r *replica) end() {
+	r.leaving, r.ending = true, true
 	for _, h := range r.holds {
 		h.phase = max(h.phase, stopping)
 	}
+}
+
+// hasHeirs reports whether there is somebody to have the slices of a replica that leaves.
+func hasHeirs(r *replica) bool {
+	t := r.seen.table
+	return t != nil && slices.ContainsFunc(t.working(), func(m member) bool { return m.Number != r.number })
 }
 
 // owns reports whether the work of a slice may begin, or write, at this moment.
@@ -144,8 +170,8 @@ func (r *replica) workEnded(slice int) {
 	}
 }
 
-// idle reports that no slice is worked on.
-func (r *replica) idle() bool {
+// isIdle reports that no slice is worked on.
+func isIdle(r *replica) bool {
 	for _, h := range r.holds {
 		if h.phase != ended {
 			return false
@@ -238,12 +264,13 @@ func (r *replica) follow(now election.Instant) {
 			delete(r.holds, slice)
 		case !mine || t.Next[slice] != 0:
 			h.phase = max(h.phase, stopping)
-		case h.phase == ended && !r.leaving:
+		case h.phase == ended && !r.ending:
 			// Whoever has asked for it has gone. A write that would give it away, and may still be under way, was based
 			// on a version of the table in which it was asked for. So that is an earlier one, and the write fails.
 			*h = hold{epoch: t.Epochs[slice], heard: h.heard}
 		}
 	}
+	endIfDone(r)
 }
 
 // forget keeps of the others only what is still there to be known.
@@ -322,16 +349,16 @@ func (r *replica) next(now election.Instant, life string) step {
 		return step{}
 	case r.number == 0:
 		return r.write(func(t *table) { t.join(r.member()) })
-	case r.leaving && r.idle():
+	case r.leaving && isIdle(r):
 		return r.write(func(t *table) { t.remove(r.name) })
 	}
 	if s := r.prove(now); s.kind != nothing {
 		return s
 	}
-	if slices := r.handable(); len(slices) > 0 {
+	if slices := r.handable(); len(slices) > 0 || unsaid(r) {
 		return r.write(func(t *table) {
 			if r.leaving {
-				t.retire(r.number)
+				t.retire(r.number, r.ending)
 			}
 			t.handOver(slices)
 		})
@@ -408,12 +435,18 @@ func (r *replica) mayOpen(now election.Instant) bool {
 	return !r.seen.outsiders(r.stopped) && now.Mono.Sub(r.clear) >= r.longestWait()
 }
 
+// unsaid reports whether this replica leaves, or ends, and the table does not say so, though others would act on it.
+func unsaid(r *replica) bool {
+	me, _ := r.seen.memberOf(r.name)
+	return r.leaving && hasHeirs(r) && (!me.Leaving || r.ending && !me.Ending)
+}
+
 // handable returns the slices that this replica may give away now: those whose work has ended for others that have
 // asked for them. One that leaves, while some of its slices are worked on, gives away all others, if there is somebody
 // to have them: those, too, whose work has not begun.
 func (r *replica) handable() (all []int) {
 	t := r.seen.table
-	wanted := slices.ContainsFunc(t.working(), func(m member) bool { return m.Number != r.number })
+	wanted := hasHeirs(r)
 	for slice, owner := range t.Owners {
 		h := r.holds[slice]
 		none, over := h == nil, h != nil && h.phase == ended
@@ -424,21 +457,21 @@ func (r *replica) handable() (all []int) {
 	return all
 }
 
-// wanted returns the slices of others that should be this replica's, and that it has not asked for, but for those of
-// members that leave: they come by themselves. It asks for none until it has been a member for LeaseDuration: one that
-// crashes again and again costs nobody a slice.
+// wanted returns the slices of others that should be this replica's, and that it has not asked for. It asks no member
+// that stays until it has been one for LeaseDuration: a replica that crashes again and again costs nobody a slice. One
+// that leaves is going to give its slices away in any case, and those of one that ends come by themselves.
 func (r *replica) wanted(now election.Instant) (all []int) {
 	t := r.seen.table
-	if t == nil || r.number == 0 || r.leaving || !r.valid(now) || now.Mono.Sub(r.joined) < r.timing.lease {
+	if t == nil || r.number == 0 || r.leaving || !r.valid(now) {
 		return nil
 	}
-	leaving := map[int]bool{}
+	asks := map[int]bool{} // of the owners
 	for _, m := range t.Members {
-		leaving[m.Number] = m.Leaving
+		asks[m.Number] = !m.Ending && (m.Leaving || now.Mono.Sub(r.joined) >= r.timing.lease)
 	}
 	for slice, target := range t.targets() {
 		owner := t.Owners[slice]
-		if target == r.number && owner != r.number && owner != 0 && t.Next[slice] != r.number && !leaving[owner] {
+		if target == r.number && owner != r.number && t.Next[slice] != r.number && asks[owner] {
 			all = append(all, slice)
 		}
 	}

@@ -19,9 +19,11 @@ import (
 
 // Run takes part in the group for one tenure: it makes a Lease and renews it, joins the table, takes its share of the
 // slices, and gives slices to others that have asked for them. When there is a Lease it calls lead, which works on keys
-// between [Shards.Enter] and leave, and has [Shards.Inherit] open the slices that come. The context of lead ends
+// between [Shards.Enter] and leave, and has [Shards.Inherit] open the slices that come. When ctx ends, the others are
+// told, and prepare for the slices, whose work goes on until they have asked for them, or for the time that
+// Options.DrainTimeout has for that. The context of lead ends
 //
-//   - when ctx ends. Work that was entered has DrainTimeout to end.
+//   - after that. Work that was entered has the rest of DrainTimeout to end.
 //   - when the tenure is lost. Then lead, and all work that was entered, have StopGrace to end.
 //
 // When lead has returned, no more work may be entered, the slices whose work has ended are given to the other replicas,
@@ -160,13 +162,12 @@ func (l *leading) start(tenure context.Context, lead func(context.Context) error
 func (s term) await(ctx context.Context, r *replica, l *leading) error {
 	const clockCheck = time.Second // after a sleep of the machine timers are late by as long as it slept
 	stopping, returned := ctx.Done(), l.group.Done()
-	var tooLate, drained <-chan time.Time
-	leaving := false
-	leave := func() {
-		if !leaving {
-			leaving, drained = true, time.After(s.opts.DrainTimeout)
-			s.change(r.leave)
+	var tooLate, drained, prepared <-chan time.Time
+	ends := func(how func()) {
+		if drained == nil && tooLate == nil {
+			drained = time.After(s.opts.DrainTimeout)
 		}
+		s.change(how)
 	}
 	deadline := time.NewTimer(0)
 	defer deadline.Stop()
@@ -176,13 +177,17 @@ func (s term) await(ctx context.Context, r *replica, l *leading) error {
 		if r.over != nil && s.tenure.Err() == nil {
 			s.settleLocked()
 		}
-		over, busy, changed, left := r.over != nil, len(s.works) > 0 || returned != nil, s.changed, r.left(s.now())
+		over, ending, changed, left := r.over != nil, r.ending, s.changed, r.left(s.now())
+		busy := len(s.works) > 0 || returned != nil
 		s.mu.Unlock()
 		switch {
 		case over && !busy:
 			return l.err
-		case (over || leaving && !busy) && tooLate == nil:
+		case (over || ending && !busy) && tooLate == nil:
 			tooLate = time.After(s.opts.StopGrace)
+		}
+		if ending && stopping == nil {
+			l.stop()
 		}
 		deadline.Reset(max(min(left, clockCheck), time.Millisecond))
 		if over {
@@ -196,11 +201,12 @@ func (s term) await(ctx context.Context, r *replica, l *leading) error {
 			if errors.Is(l.err, ErrStuck) {
 				return l.err
 			}
-			leave()
+			ends(r.end)
 		case <-stopping:
-			stopping = nil
-			l.stop()
-			leave()
+			stopping, prepared = nil, time.After(s.opts.prepareTimeout())
+			ends(r.leave)
+		case <-prepared:
+			s.change(r.end)
 		case <-drained: // what has ended is given to others; what has not is told to end
 			drained, tooLate = nil, time.After(s.opts.StopGrace)
 			s.change(s.cancelWorksLocked)
@@ -213,16 +219,34 @@ func (s term) await(ctx context.Context, r *replica, l *leading) error {
 	}
 }
 
-// Leave ends the work of all slices, as the end of Run's ctx does, but not the ctx of lead: it is for a lead function
-// that was told to end, and lets its calls go on. No work may be entered any more, this replica is given no slices, and
-// gives away each of its own as soon as the work of that has ended. When the last is gone, or lead has returned, Run
-// ends. Work has DrainTimeout to end. Without a tenure nothing happens.
-func (s *Shards) Leave() {
-	s.change(func() {
-		if s.r != nil {
-			s.r.leave()
+// Leave is for a lead function that was told to end. This replica is given no slices any more, and the others prepare
+// for its own, whose work goes on until they have asked for them. Leave returns when no work may be entered any more:
+// the others have asked for all slices, there are no others, ctx or the tenure has ended, or the time has passed that
+// Options.DrainTimeout has for that. Each slice is given away as soon as its work has ended, for which there is
+// DrainTimeout. When the last is gone, or lead has returned, Run ends. Without a tenure Leave returns at once.
+func (s *Shards) Leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, s.opts.prepareTimeout())
+	defer cancel()
+	s.mu.Lock()
+	r := s.r
+	s.mu.Unlock()
+	if r == nil {
+		return
+	}
+	s.change(r.leave)
+	for ctx.Err() == nil {
+		s.mu.Lock()
+		over, changed := r.ending || r.over != nil, s.changed
+		s.mu.Unlock()
+		if over {
+			return
 		}
-	})
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+	s.change(r.end)
 }
 
 func (s term) cancelWorksLocked() {

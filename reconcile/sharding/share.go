@@ -126,14 +126,15 @@ func (t *table) targets() []int {
 	return targets
 }
 
-// shares returns how many slices each member has too few, or too many. Of the members whose share is one larger, since
-// the slices cannot be divided, those come first that have the most: they keep them.
+// shares returns how many slices each member has too few, or too many. Some members have a share that is one larger,
+// since the slices cannot be divided: first those that have so many and keep them, then the ones that joined first. So
+// what a member should have does not change while others ask for theirs.
 func shares(members []member, has map[int]int, n int) (missing, spare map[int]int) {
-	order := slices.Clone(members)
-	slices.SortStableFunc(order, func(a, b member) int { return has[b.Number] - has[a.Number] })
+	order, least := slices.Clone(members), n/len(members)
+	slices.SortStableFunc(order, func(a, b member) int { return max(has[b.Number], least) - max(has[a.Number], least) })
 	missing, spare = map[int]int{}, map[int]int{}
 	for i, m := range order {
-		share := n / len(order)
+		share := least
 		if i < n%len(order) {
 			share++
 		}

@@ -140,6 +140,31 @@ func TestOneThatFlapsGetsItsOwnBack(t *testing.T) {
 	}
 }
 
+// TestAskingForAShareMovesNoOther: members that prepare for the slices of one that leaves still want the same when
+// others have asked for theirs.
+func TestAskingForAShareMovesNoOther(t *testing.T) {
+	for n := 10; n < 40; n++ {
+		leaves := freshTable("life", n).changed(func(t *table) {
+			t.Open = true
+			for _, seat := range []string{"a", "b", "c", "d"} {
+				t.join(member{Name: seat, Seat: seat})
+			}
+			t.assign()
+		}).changed(func(t *table) { t.retire(4, false) })
+		targets := leaves.targets()
+		for first := 1; first <= 3; first++ {
+			asked := leaves.changed(func(next *table) {
+				for slice, target := range targets {
+					if target == first && next.Owners[slice] != first {
+						next.claim([]int{slice}, first)
+					}
+				}
+			})
+			require.Equal(t, targets, asked.targets(), "%d slices, %d asks first", n, first)
+		}
+	}
+}
+
 func TestTwoWithOneSeatDoNotCollide(t *testing.T) {
 	table := joined(joined(groupOf(1, 64), "twin"), "twin")
 	require.Equal(t, "twin", table.Members[1].Seat)

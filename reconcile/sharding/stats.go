@@ -34,12 +34,11 @@ type Stats struct {
 }
 
 // Pauses sums up the times without work of slices that have moved, as this replica has seen them. One begins when a
-// replica has asked for the slice. If its owner has crashed, it begins when the last renewal of that was seen; if it
-// has left, when the table said so first, by the write that gives the first of its slices away. It ends when
-// [Shards.Inherit] has opened the slice here.
+// replica has asked for the slice, also that of one that leaves. If its owner has crashed, it begins when the last
+// renewal of that was seen; if it has left and nobody has asked, when the table said that it lets no work begin any
+// more, which is a request later than it does so. It ends when [Shards.Inherit] has opened the slice here.
 //
-// Keys can have waited for longer: an owner that leaves lets no work begin from the moment it is told to, and is seen
-// to leave when the work of the first slice has ended. A crash before this replica has run is not in it.
+// Keys can have waited for longer if their owner has crashed before this replica has run.
 type Pauses struct {
 	Count        uint64
 	Sum, Longest time.Duration

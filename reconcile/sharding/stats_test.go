@@ -2,7 +2,9 @@ package sharding
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,6 +48,43 @@ func TestPausesOfSlicesThatMove(t *testing.T) {
 		pauses = a.Stats().Pauses
 		require.Greater(t, pauses.Longest, 14*time.Second, "since the last renewal")
 		require.Less(t, pauses.Longest, 18*time.Second)
+	})
+}
+
+// TestThePauseOfALeaveThatNobodyIsPreparedFor begins when the owner ends its work, and not when it gives the slice
+// away.
+func TestThePauseOfALeaveThatNobodyIsPreparedFor(t *testing.T) {
+	var unprepared atomic.Bool
+	change := func(o *Options) {
+		o.Prepare = func(context.Context, []int) error {
+			if unprepared.Load() {
+				return errors.New("not now")
+			}
+			return nil
+		}
+	}
+	inGroup(t, change, func(g *testGroup) {
+		a, b := g.start("a"), g.start("b")
+		time.Sleep(20 * time.Second)
+		unprepared.Store(true)
+		slice := b.Stats().Slices[0]
+		key := keyOf(slice, 64)
+		_, leave, err := b.Enter(quiet, key)
+		require.NoError(t, err)
+		b.cancel()
+		time.Sleep(14 * time.Second)
+		require.True(t, b.Owns(key), "its work goes on while another one may prepare")
+		require.Len(t, a.Stats().Slices, 32)
+		time.Sleep(2 * time.Second)
+		require.False(t, b.Owns(key), "for LeaseDuration")
+		require.Len(t, a.Stats().Slices, 63)
+		time.Sleep(4 * time.Second)
+		leave()
+		require.NoError(t, g.stop(b))
+		time.Sleep(time.Second)
+		require.Len(t, a.Stats().Slices, 64)
+		require.Greater(t, a.Stats().Pauses.Longest, 4500*time.Millisecond)
+		require.Less(t, a.Stats().Pauses.Longest, 6*time.Second)
 	})
 }
 

@@ -42,8 +42,10 @@ type member struct {
 	Seat    string `json:"seat"`    // what its share is chosen by: the same again after a restart
 	Seconds int    `json:"seconds"` // its LeaseDuration
 	By      string `json:"by"`      // the fingerprint of its Options.By
-	// Leaving says that it gets no slices any more: it gives away those that it has, one by one, as their work ends.
+	// Leaving says that it gets no slices any more: it works on those that it has until others, who prepare for them,
+	// have asked for them. Ending says that it does so no longer: it gives each away as soon as its work has ended.
 	Leaving bool `json:"leaving,omitempty"`
+	Ending  bool `json:"ending,omitempty"`
 }
 
 func freshTable(life string, n int) *table {
@@ -162,13 +164,14 @@ func (t *table) handOver(slices []int) {
 	}
 }
 
-// retire keeps a member from getting slices.
-func (t *table) retire(number int) {
+// retire says that a member leaves, or ends. It gets no slices any more, nor those that it has asked for.
+func (t *table) retire(number int, ending bool) {
 	for i := range t.Members {
-		if t.Members[i].Number == number {
-			t.Members[i].Leaving = true
+		if m := &t.Members[i]; m.Number == number {
+			m.Leaving, m.Ending = true, m.Ending || ending
 		}
 	}
+	maps.DeleteFunc(t.Next, func(_, to int) bool { return to == number })
 }
 
 // encode returns the text of a table, with its sum in front: a table that was edited by hand is not believed.
