@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,11 +15,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/thermostat-go/thermostat/examples/internal/testbed"
 	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
@@ -210,7 +214,8 @@ func newCrew(t *testing.T, cluster *testcluster.Cluster, gateway *testbed.Gatewa
 	names, flags := []string{"one", "two"}, []string{"--leader-elect-lease-duration=8s",
 		"--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=1s"}
 	if *sharded {
-		names, flags = append(names, "three"), append(flags, "--shards")
+		names = append(names, "three")
+		flags = append(flags, "--shards", "--leader-elect-resource-namespace=kube-system")
 	}
 	for _, name := range names {
 		c.members[name] = startCommand(t, cluster, name, gateway.Kubeconfig,
@@ -235,21 +240,42 @@ func (c *crew) end(p *testcluster.Process) string {
 	return string(log[max(0, len(log)-3000):])
 }
 
-// leader is who holds the lease, or anybody, as all are if they share the work.
-func (c *crew) leader() *testcluster.Process {
+// leader is who holds the lease, or any of them, as all are if they share the work, and its name.
+func (c *crew) leader(random *rand.Rand) (string, *testcluster.Process) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if *sharded {
-		for _, p := range c.members { // in any order
-			return p
-		}
+		names := slices.Sorted(maps.Keys(c.members))
+		name := names[random.IntN(len(names))]
+		return name, c.members[name]
 	}
 	lease, err := c.cluster.Client().CoordinationV1().Leases("kube-system").Get(c.t.Context(), "thermostat-replicaset",
 		metav1.GetOptions{})
 	if err == nil && lease.Spec.HolderIdentity != nil && strings.HasPrefix(*lease.Spec.HolderIdentity, "two_") {
-		return c.members["two"]
+		return "two", c.members["two"]
 	}
-	return c.members["one"]
+	return "one", c.members["one"]
+}
+
+// replaced returns when others have had the time to take over from a frozen member: the Lease of a leader has run out,
+// or they have removed that of a replica which shares the work.
+func (c *crew) replaced(ctx context.Context, name string) error {
+	if !*sharded {
+		time.Sleep(10 * time.Second)
+		return nil
+	}
+	const every = 500 * time.Millisecond
+	return wait.PollUntilContextTimeout(ctx, every, time.Minute, true, func(ctx context.Context) (bool, error) {
+		leases, err := c.cluster.Client().CoordinationV1().Leases("kube-system").List(ctx, metav1.ListOptions{
+			LabelSelector: "thermostat-go.github.io/shards=thermostat-replicaset"})
+		if err != nil {
+			return false, nil
+		}
+		return !slices.ContainsFunc(leases.Items, func(l coordinationv1.Lease) bool {
+			isTable := l.Spec.LeaseDurationSeconds == nil
+			return !isTable && l.Spec.HolderIdentity != nil && *l.Spec.HolderIdentity == name
+		}), nil
+	})
 }
 
 // revive starts again who has ended, as a kubelet does. It may have been killed, or have given up with an error, but
@@ -312,7 +338,7 @@ func TestChaos(t *testing.T) {
 		}{
 			{"all watches cut", cutter.Cut},
 			{"leader killed", func() {
-				leader := crew.leader()
+				_, leader := crew.leader(random)
 				_ = leader.Kill(t.Context()) // it may have ended just now; revive looks at how
 				waiting, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
@@ -325,9 +351,10 @@ func TestChaos(t *testing.T) {
 				must(cluster.Restart(t.Context(), testcluster.APIServer))
 			}},
 			{"leader frozen until another leads", func() {
-				leader := crew.leader()
+				name, leader := crew.leader(random)
 				if leader.Stop(t.Context()) == nil { // it may have ended just now
-					time.Sleep(10 * time.Second)
+					must(crew.replaced(ctx, name))
+					time.Sleep(2 * time.Second)
 					must(leader.Continue(t.Context()))
 				}
 			}},
