@@ -2,6 +2,7 @@ package sharding
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -137,6 +138,30 @@ func TestASliceWaitsForItsObjects(t *testing.T) {
 		time.Sleep(40 * time.Second)
 		require.NoError(t, b.shards.Health())
 		require.Equal(t, map[string]int{"b": 16}, f.shares(time.Second))
+	})
+}
+
+// TestAManagerThatFailsEndsAtOnce, although the others are not prepared for its slices: its caches may have ended.
+func TestAManagerThatFailsEndsAtOnce(t *testing.T) {
+	inFleet(t, 40, func(f *fleet) {
+		f.shared = true
+		a := f.launch("a")
+		broken, fails := errors.New("no more"), make(chan struct{})
+		f.beside = map[string]func(context.Context) error{"fails": func(context.Context) error {
+			<-fails
+			return broken
+		}}
+		b := f.launch("b")
+		time.Sleep(40 * time.Second)
+		require.Len(t, f.shares(time.Second), 2)
+		a.link.Inject(slowLists(3 * time.Second))
+		told := time.Now()
+		close(fails)
+		<-b.group.Done()
+		require.ErrorIs(t, b.err, broken)
+		require.Less(t, time.Since(told), time.Second)
+		time.Sleep(10 * time.Second)
+		require.Equal(t, map[string]int{"a": 40}, f.shares(time.Second))
 	})
 }
 

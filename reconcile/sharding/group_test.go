@@ -802,6 +802,32 @@ func TestHealthNeedsNoTenure(t *testing.T) {
 	})
 }
 
+// TestALeaveWaitsForNobodyToSettleIn: a replica that has just joined prepares for the slices of one that leaves at
+// once, as in a rolling update, and asks those that stay for none.
+func TestALeaveWaitsForNobodyToSettleIn(t *testing.T) {
+	prepares := func(o *Options) {
+		o.Prepare = func(ctx context.Context, _ []int) error {
+			lifecycle.Sleep(ctx, time.Second)
+			return ctx.Err()
+		}
+	}
+	inGroup(t, prepares, func(g *testGroup) {
+		a, b := g.start("a"), g.start("b")
+		time.Sleep(20 * time.Second)
+		c := g.start("c")
+		time.Sleep(5 * time.Second)
+		g.again()
+		told := time.Now()
+		require.NoError(t, g.stop(a))
+		require.Greater(t, time.Since(told), time.Second)
+		require.Less(t, time.Since(told), 5*time.Second)
+		time.Sleep(2 * time.Second)
+		require.Less(t, g.worst(), 500*time.Millisecond)
+		require.Len(t, b.Stats().Slices, 32)
+		require.Len(t, c.Stats().Slices, 32)
+	})
+}
+
 // TestSlicesAreAskedForWhenTheyArePrepared and stay with their owner until then.
 func TestSlicesAreAskedForWhenTheyArePrepared(t *testing.T) {
 	var asked []int

@@ -47,6 +47,8 @@ type fleet struct {
 	// forbidden says that who starts may not have a Lease.
 	forbidden bool
 	shared    bool // caches keep a share
+	// beside is ManagerOptions.Beside of who is built; nil: there is none.
+	beside map[string]func(context.Context) error
 
 	mu      sync.Mutex
 	running map[reconcile.Key]string // the replica that runs the key
@@ -160,7 +162,7 @@ func (f *fleet) build(name string, wrap func(*Shards) reconcile.Elector,
 	reconcile.For(s.Controller, s.parents)
 	reconcile.DependsOn(s.Controller, s.secrets)
 	s.Manager, err = reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{s.Controller},
-		Elector: wrap(s.shards)})
+		Elector: wrap(s.shards), Beside: f.beside})
 	require.NoError(f, err)
 	return s
 }
