@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -391,6 +392,69 @@ func TestCheckDisturbsWhatADisturbanceCauses(t *testing.T) {
 	require.Contains(t, found.Replay, "; ", "it needs two")
 }
 
+// TestCheckHidesAWriteWhoseAnswerIsLost is about a program that makes an object with a generated name. Either its
+// memory or its cache keeps it from making another one, so two things have to go wrong, and the budget is for none.
+func TestCheckHidesAWriteWhoseAnswerIsLost(t *testing.T) {
+	s := greets(mint)
+	s.Server.Roles, s.User, s.Settled = nil, "", nil
+	s.Steps, s.Budget = s.Steps[:1], time.Nanosecond
+	found := first(t, s)
+	require.Equal(t, "ends alike", found.Rule)
+	require.Contains(t, found.Replay, ": lose answer to create configmaps #1; late configmaps in step 1")
+}
+
+// mint makes one ConfigMap when there is a Greeting, unless it has made one or its cache has one.
+func mint(ctx context.Context, cfg *rest.Config) error {
+	core, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return err
+	}
+	all, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return err
+	}
+	made, configMaps := false, core.CoreV1().ConfigMaps("default")
+	round := func() error {
+		list, err := configMaps.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		changes, err := configMaps.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+		if err != nil {
+			return err
+		}
+		defer changes.Stop()
+		for seen := len(list.Items); ; {
+			asked, err := all.Resource(greetings).List(ctx, metav1.ListOptions{})
+			if err == nil && len(asked.Items) > 0 && seen == 0 && !made {
+				_, err := configMaps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "a-"}},
+					metav1.CreateOptions{})
+				made = err == nil
+			}
+			select {
+			case change, ok := <-changes.ResultChan():
+				switch {
+				case !ok:
+					return nil
+				case change.Type == watch.Added:
+					seen++
+				case change.Type == watch.Deleted:
+					seen, made = seen-1, false
+				}
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	}
+	for ctx.Err() == nil {
+		if err := round(); err != nil {
+			time.Sleep(time.Second)
+		}
+	}
+	return nil
+}
+
 // TestCheckRefusesForAWhile is about a program that tries a write twice, and not a third time.
 func TestCheckRefusesForAWhile(t *testing.T) {
 	s := greets(givesUp(func(_, _ error) bool { return true }))
@@ -413,6 +477,31 @@ func TestCheckLeavesLuckOut(t *testing.T) {
 	count := reconciletest.StepFunc("count", func(context.Context, *rest.Config) error { runs++; return nil })
 	s.Steps, s.Budget = []reconciletest.Step{count, s.Steps[0]}, time.Millisecond
 	require.Empty(t, reconciletest.Search(t, s))
+}
+
+// TestCheckBelievesAWriteThatMustNotHappen although only every third run with the disturbance has it.
+func TestCheckBelievesAWriteThatMustNotHappen(t *testing.T) {
+	runs := 0
+	s := greets(plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+		err := right(ctx, g, c)
+		if err != nil && runs%3 == 0 {
+			_, _ = c.core.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Name: "bad"}}, metav1.CreateOptions{})
+		}
+		return err
+	}))
+	s.Always = func(w reconciletest.Write, _ *reconciletest.Server) error {
+		if w.New != nil && w.New.GetName() == "bad" {
+			return errors.New("the bad one is made")
+		}
+		return nil
+	}
+	count := reconciletest.StepFunc("count", func(context.Context, *rest.Config) error { runs++; return nil })
+	s.Steps, s.Budget = []reconciletest.Step{count, s.Steps[0]}, time.Millisecond
+	found := first(t, s)
+	require.Equal(t, "Always", found.Rule, found)
+	s.Replay = found.Replay
+	require.NotEmpty(t, reconciletest.Search(t, s), "the replay %q finds nothing", found.Replay)
 }
 
 // TestAStepThatComesEarly waits until the object that it applies is gone, as a user does who makes it anew: applied to

@@ -132,7 +132,7 @@ func (c *coverage) ofAll(sc *Scenario, ideal *ending) string {
 		for n := range ideal.places[from] {
 			at := disturbance{of: from.kind, n: n + 1, program: from.program}
 			for _, what := range sc.kindsAt(from.kind, ideal.hooked[at]) {
-				if ideal.nothing(what, from, n+1) {
+				if ideal.nothing(what, from, n+1, len(sc.Steps)) {
 					continue
 				}
 				at.what = what

@@ -235,12 +235,22 @@
 //	                           and its clock is the real one. Make it within Run.
 //	a lock                     Who waits for a time or for an answer with a lock held keeps time from passing for the
 //	                           others that want it. A channel with one element does the same, and may be held.
-//	another process, a pipe    Leave it out.
+//	another process, a pipe    Leave it out, or see below.
 //
 // Go ends the test with a fatal error about synctest if a goroutine from outside uses a channel or a timer of a run, or
 // a run those of an earlier one; its stack has the line. Files are those of the machine: they stay from one run to the
 // next, and a program that keeps something in them is not deterministic, which go test -v says. A program that ends by
 // itself since a file is missing, or a port is taken, is a finding that says so.
+//
+// # Programs in other languages
+//
+// Check runs programs in Go, in its own process. After each step it waits for 30 s in which nothing is written, and for
+// as long as ten minutes in the end, in hundreds of runs: that takes no time in a bubble, and days outside. It also
+// has to know when a program waits, which another process does not tell, so no schedule would be the same run twice.
+//
+// Such a program is tested run by run: [Link.Listen] serves it over HTTP, in real time, with the faults of its [Link]
+// and of the [Server], and the test looks with [Get] and [List]. What goes wrong, and what must hold then, is in the
+// test; nothing searches.
 //
 // # All schedules
 //
@@ -292,7 +302,8 @@
 // What a program on this library does by a schedule is the same each time, on any machine, unless the program itself
 // draws random numbers, or ranges over a map or over what an informer's All or an Index's Get returns, which have no
 // order, between two requests. The library draws its own from the time, which is virtual. Programs on other libraries
-// differ a little from run to run; there a finding counts if it is found again in 9 of 10 replays.
+// differ a little from run to run; there a finding counts if it is found again in 9 of 10 replays, and one by "Always"
+// in one of 10: a write that must not happen is a fact, and an end may differ by luck.
 //
 // # How to read a failure of Check
 //
@@ -348,8 +359,8 @@
 //	Check              check.go with pairs.go and explore.go, scenario.go with step.go, off.go, program.go and world.go;
 //	                   run.go with steps.go, process.go, gate.go, surroundings.go,
 //	                   outside.go with caller.go; still.go;
-//	                   disturbance.go, judge.go with manners.go, authors.go, rights.go, leaks.go, snapshot.go and
-//	                   variance.go;
+//	                   disturbance.go, judge.go with manners.go, authors.go, rights.go, leaks.go, done.go, snapshot.go
+//	                   and variance.go;
 //	                   finding.go with timeline.go, coverage.go, inorder.go
 //	built-in kinds     builtin.go, deployment.go, batch.go, autoscaling.go, claim.go, disruption.go, service.go,
 //	                   platform.go: quotas, limits, network policies, bindings,

@@ -15,7 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
@@ -57,6 +60,21 @@ func TestGoroutinesMayBeLeft(t *testing.T) {
 		return plain(right)(ctx, cfg)
 	})
 	s.Budget, s.Off = 100*time.Millisecond, []string{"leaves no goroutine behind"}
+	reconciletest.Check(t, s)
+}
+
+// TestAnEventBroadcasterMayBeLeft with nothing switched off, as by many programs that end with their process.
+func TestAnEventBroadcasterMayBeLeft(t *testing.T) {
+	s := greets(func(ctx context.Context, cfg *rest.Config) error {
+		core, err := kubernetes.NewForConfig(cfg)
+		if err != nil {
+			return err
+		}
+		broadcaster := record.NewBroadcaster()
+		broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: core.CoreV1().Events("")})
+		return plain(right)(ctx, cfg)
+	})
+	s.Budget = 100 * time.Millisecond
 	reconciletest.Check(t, s)
 }
 

@@ -384,6 +384,13 @@ func (gs *gates) release(p *process) bool {
 	return len(mine) > 0
 }
 
+// subjectOf returns the resource of a kind of requests, without a subresource.
+func subjectOf(kind string) string {
+	_, resource, _ := strings.Cut(kind, " ")
+	resource, _, _ = strings.Cut(resource, "/")
+	return resource
+}
+
 // verbOf returns the verb of a kind of requests.
 func verbOf(kind string) string {
 	verb, _, _ := strings.Cut(kind, " ")

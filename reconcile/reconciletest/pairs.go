@@ -2,15 +2,31 @@ package reconciletest
 
 import (
 	"cmp"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
 )
 
-// pairs runs the schedules of two disturbances of which the second makes use of the first: the program does not see a
-// step, or not when it is done, and later starts anew with an old cache. They end at the limit.
+// pairs runs the schedules of two disturbances of which the second makes use of the first, until there are enough
+// findings, or until the limit.
 func (c *check) pairs() {
-	var all []schedule
+	for _, s := range slices.Concat(c.missed(), c.unknown()) {
+		switch {
+		case c.enough():
+			return
+		case c.over():
+			c.leftOut = cmp.Or(c.leftOut, "schedules with several disturbances")
+			return
+		case !slices.ContainsFunc(s.disturbances, c.scenario.spares):
+			c.try(s)
+		}
+	}
+}
+
+// missed returns the schedules in which the program does not see a step, or not when it is done, and later starts anew
+// with an old cache.
+func (c *check) missed() (all []schedule) {
 	for n := range c.scenario.Steps {
 		for later := n; later < len(c.scenario.Steps); later++ {
 			for _, missed := range []string{down, downTwice, unseen} {
@@ -23,17 +39,28 @@ func (c *check) pairs() {
 			}
 		}
 	}
-	for _, s := range all {
-		switch {
-		case c.enough():
-			return
-		case c.over():
-			c.leftOut = cmp.Or(c.leftOut, "schedules with several disturbances")
-			return
-		case !slices.ContainsFunc(s.disturbances, c.scenario.spares):
-			c.try(s)
+	return all
+}
+
+// unknown returns the schedules in which the program cannot know that the server has done a write: the answer is lost,
+// and the events of the resource come late, by which its cache would show it. The first write of each kind in a step
+// stands for all.
+func (c *check) unknown() (all []schedule) {
+	for _, from := range slices.SortedFunc(maps.Keys(c.ideal.places), compareOrigins) {
+		seen := outlook{from.program, subjectOf(from.kind)}
+		if !writes(from.kind) || alike(from.kind) || !c.ideal.watched[seen] {
+			continue
+		}
+		last := 0
+		for n := range c.ideal.places[from] {
+			if step := c.ideal.stepOf(from, n+1); step > last {
+				last = step
+				all = append(all, c.schedule(disturbance{loseAnswer, from.kind, n + 1, from.program},
+					disturbance{late, seen.resource, step, from.program}))
+			}
 		}
 	}
+	return all
 }
 
 // mostCaused is how many of the requests that a disturbance has caused are disturbed, too: the first ones.

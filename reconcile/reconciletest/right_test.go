@@ -2,12 +2,14 @@ package reconciletest_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -122,6 +124,26 @@ var unusual = map[string]struct {
 		},
 		steps: reconciletest.ApplyYAML(greeting("hello")),
 	},
+	"what belonged to something that is complete": {
+		greet: func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+			if conditions, _, _ := unstructured.NestedSlice(g.Object, "status", "conditions"); len(conditions) > 0 {
+				return nil
+			}
+			m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", OwnerReferences: []metav1.OwnerReference{
+				*metav1.NewControllerRef(g, greetings.GroupVersion().WithKind("Greeting"))}}}
+			_, err := c.core.CoreV1().ConfigMaps("default").Create(ctx, m, metav1.CreateOptions{})
+			if err := ignoreThere(err); err != nil {
+				return err
+			}
+			m, err = c.core.CoreV1().ConfigMaps("default").Get(ctx, "a", metav1.GetOptions{})
+			if err != nil || !metav1.IsControlledBy(m, g) {
+				return errors.Join(err, errors.New("the one of a namesake is there"))
+			}
+			return setStatus(ctx, c, g, map[string]any{"conditions": []any{
+				map[string]any{"type": "Complete", "status": "True"}}})
+		},
+		steps: reconciletest.ApplyYAML(greeting("hello")),
+	},
 	"a claim that a pod uses": {
 		greet: func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
 			for ctx.Err() == nil {
@@ -186,6 +208,27 @@ func unusualScenario(name string) reconciletest.Scenario {
 		s.Steps = program.steps
 	}
 	return s
+}
+
+// TestAGeneratedNameMayBeUsedAgain for an object that a third party has deleted.
+func TestAGeneratedNameMayBeUsedAgain(t *testing.T) {
+	unusual := unusualScenario("a status with a resourceVersion")
+	unusual.Run = plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+		there, err := c.core.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
+		if err != nil || len(there.Items) > 0 {
+			return err
+		}
+		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "a-"}}
+		if named, _, _ := unstructured.NestedString(g.Object, "status", "made"); named != "" {
+			m.ObjectMeta = metav1.ObjectMeta{Name: named}
+		}
+		if m, err = c.core.CoreV1().ConfigMaps("default").Create(ctx, m, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+		return setStatus(ctx, c, g, map[string]any{"made": m.Name})
+	})
+	unusual.Steps, unusual.Replay = unusual.Steps[:1], "v1 seed=0 steps=1: delete configmaps in step 1"
+	require.Empty(t, reconciletest.Search(t, unusual))
 }
 
 // setStatus gives a Greeting a status, unless it has it.

@@ -53,9 +53,9 @@ type run struct {
 	incarnations map[string]int // by program
 	crashes      map[string]int // of these: how many have ended by themselves
 	beside       []*process
-	seen         map[origin]int // requests of the programs
-	places       map[origin]int // of these, the ones that can be disturbed
-	lastFrom     map[origin]int // of seen: what there was before the last step
+	seen         map[origin]int   // requests of the programs
+	places       map[origin]int   // of these, the ones that can be disturbed
+	from         []map[origin]int // of seen: what there was before each step that has begun
 	// delays are how late events of resources are, for a program that watches; negative: they do not come.
 	delays     map[outlook]time.Duration
 	made       []identity // objects that the program has made, in order
@@ -77,11 +77,14 @@ type run struct {
 	cold       bool             // not all steps are done
 	calmed     bool             // nothing goes wrong any more
 	// void: it judges nothing; the schedule has led to what no program can undo, or the world is not done.
-	void      bool
+	void bool
+	// outlived: how it ends says nothing, since a third party has deleted what belonged to an object that is done.
+	outlived  bool
 	hurried   bool // the next step is due, whatever the program does
 	hurriedAt time.Time
 	answered  time.Time // when the programs have seen all answers of APIs that are late
 	failure   *breach
+	crowded   bool // goroutines are left that may be; see leaks
 
 	journal
 	manners
@@ -450,7 +453,7 @@ func (r *run) let(g *gate) bool {
 		g.process.link.Close()
 	}
 	r.gates.answer(g)
-	if hit.what == early && r.lastFrom == nil {
+	if hit.what == early && !isLast(r) {
 		r.hurried, r.hurriedAt = true, time.Now()
 	}
 	if hit.what == crashBefore || hit.what == crashAfter {
@@ -485,6 +488,9 @@ func meets(r *run, g *gate) disturbance {
 	}
 	return disturbance{}
 }
+
+// isLast reports whether the last step has begun.
+func isLast(r *run) bool { return len(r.from) == r.schedule.steps }
 
 // letWebhooks lets webhooks fail from a disturbance on, and work again when it is over.
 func (r *run) letWebhooks(hit disturbance) {
@@ -521,7 +527,7 @@ func (r *run) observe(g *gate, hit disturbance) {
 	}
 	switch {
 	case hit.what != "" && hit.what != touch && hit.what != overlap && hit.what != crashBefore && hit.what != backTo &&
-		(hit.what != early || r.lastFrom == nil) && (g.hooked || !slices.Contains(atHooks, hit.what)):
+		(hit.what != early || !isLast(r)) && (g.hooked || !slices.Contains(atHooks, hit.what)):
 		if !r.happened[hit] {
 			r.disturb(hit)
 		}

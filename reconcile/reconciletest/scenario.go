@@ -51,8 +51,9 @@ type Scenario struct {
 	Always func(w Write, s *Server) error
 	// Mask removes from an object what may differ between two runs that end alike, such as a counter of tries. An
 	// object of which it leaves nothing (o.Object = nil) is not compared at all. Masked already are names that the
-	// server generates, UIDs, versions and times, and what Check has seen to differ without a mistake; with go test -v
-	// it logs that. Nil: nothing else.
+	// server generates, also where a program uses one again, the numbers of ControllerRevisions, also in their names,
+	// UIDs, versions and times, and what Check has seen to differ without a mistake; with go test -v it logs that.
+	// Nil: nothing else.
 	Mask func(o *unstructured.Unstructured)
 	// Off switches off rules and disturbances by their names, those of the lists in the doc comment of Check and in the
 	// package's: "is idempotent", "cold start". The name of a disturbance may be followed by what it is at: "delete
@@ -89,7 +90,8 @@ type Scenario struct {
 	// Findings is how many different findings end the search; those that differ only in the disturbance count once.
 	// Zero: 10.
 	Findings int
-	// Replay runs one schedule only: the text that a failure has printed. Empty: all of them.
+	// Replay runs one schedule only, the text that a failure has printed, until it fails: at most 10 times, since a
+	// program that is not deterministic may need luck. Empty: all of them.
 	Replay string
 }
 

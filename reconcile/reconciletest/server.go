@@ -106,6 +106,8 @@ type Server struct {
 	random    *rand.Rand // guarded by mu
 	uids      uint64     // guarded by mu
 	listeners []func()   // guarded by mu: each ends one
+	// generated are the prefixes of the names that the server has made, by name; guarded by mu.
+	generated map[string]string
 }
 
 // NewServer makes a server that holds nothing but its namespaces. An option that is wrong fails the test at once. In a
@@ -129,8 +131,8 @@ func NewServer(t testing.TB, o Options) *Server {
 // The server keeps every version of every object, so its memory grows with each write.
 func Start(o Options) (*Server, error) {
 	s := &Server{
-		t: program{}, store: newStore(), codecs: serializer.NewCodecFactory(scheme.Scheme),
-		random: rand.New(rand.NewPCG(o.Seed, 0)), aggregated: maps.Clone(o.Aggregated),
+		t: program{}, store: newStore(), generated: map[string]string{}, aggregated: maps.Clone(o.Aggregated),
+		codecs: serializer.NewCodecFactory(scheme.Scheme), random: rand.New(rand.NewPCG(o.Seed, 0)),
 		webhooks: o.Webhooks, rules: o.Rules, types: applyconfigurations.NewTypeConverter(scheme.Scheme),
 	}
 	s.collector = newCollector(s, cmp.Or(o.CollectAfter, 10*time.Millisecond))
@@ -334,7 +336,15 @@ func (s *Server) generateName(prefix string) string {
 	for range suffix {
 		b.WriteByte(alphabet[s.random.IntN(len(alphabet))])
 	}
+	s.generated[b.String()] = prefix
 	return b.String()
+}
+
+// prefixOf returns what the server has made a name from, or nothing: somebody else has chosen it.
+func prefixOf(s *Server, name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.generated[name]
 }
 
 // makeList makes the list that is the answer to a request for these objects, which it shares.

@@ -47,8 +47,8 @@ func takeSnapshot(s *Server, outside map[string]map[string]any, mask func(*unstr
 		object   *unstructured.Unstructured
 	}
 	var all []held
-	names := map[string]string{} // of UIDs and generated names, and of the pods that have an address
-	var generated []string
+	names := map[string]string{} // of UIDs, and of the pods that have an address
+	made := map[string]string{}  // what stands for names that may differ
 	for _, r := range kindsOf(s) {
 		switch r.GroupResource().String() {
 		case "leases.coordination.k8s.io", "events", "events.events.k8s.io":
@@ -57,10 +57,9 @@ func takeSnapshot(s *Server, outside map[string]map[string]any, mask func(*unstr
 		for _, o := range s.store.list(r.GroupResource(), s.Version()) {
 			u := treeOf(o)
 			all = append(all, held{r.GroupResource().String(), u})
-			name := u.GetName()
-			if prefix := u.GetGenerateName(); prefix != "" {
-				name = prefix + "*"
-				generated = append(generated, u.GetName(), name)
+			name := alikeName(s, u)
+			if name != u.GetName() {
+				made[u.GetName()] = name
 			}
 			if ip, ok, _ := unstructured.NestedString(u.Object, "status", "podIP"); ok {
 				names[ip] = fmt.Sprintf("<ip of %s %s/%s>", r.Resource, u.GetNamespace(), name)
@@ -68,7 +67,7 @@ func takeSnapshot(s *Server, outside map[string]map[string]any, mask func(*unstr
 			names[string(u.GetUID())] = fmt.Sprintf("<uid of %s %s/%s>", r.Resource, u.GetNamespace(), name)
 		}
 	}
-	replace := strings.NewReplacer(generated...)
+	replace := replacer(made)
 	text := func(v string) string {
 		v = uidText.ReplaceAllStringFunc(v, func(uid string) string {
 			if name, ok := names[uid]; ok {
@@ -95,6 +94,38 @@ func takeSnapshot(s *Server, outside map[string]map[string]any, mask func(*unstr
 		snap[snap.free(text(name))] = flattened(outside[name], 0, text)
 	}
 	return snap.ordered()
+}
+
+// alikeName returns what stands for the name of an object in a snapshot. Two names that the server has generated from
+// one prefix are alike, also if a program gives one that it has seen to an object that it makes anew. The number of a
+// ControllerRevision counts what there has been, and in a name it does the same.
+func alikeName(s *Server, u *unstructured.Unstructured) string {
+	name := u.GetName()
+	if prefix := cmp.Or(u.GetGenerateName(), prefixOf(s, name)); prefix != "" {
+		return prefix + "*"
+	}
+	if isRevision(u) {
+		if base, ok := strings.CutSuffix(name, fmt.Sprintf("-%v", u.Object["revision"])); ok {
+			return base + "-<revision>"
+		}
+	}
+	return name
+}
+
+func isRevision(u *unstructured.Unstructured) bool {
+	kind := u.GroupVersionKind()
+	return kind.Group == appsv1.GroupName && kind.Kind == "ControllerRevision"
+}
+
+// replacer replaces names. A name may begin with another one, which then comes later.
+func replacer(by map[string]string) *strings.Replacer {
+	var all []string
+	for _, name := range slices.SortedFunc(maps.Keys(by), func(a, b string) int {
+		return cmp.Or(len(b)-len(a), cmp.Compare(a, b))
+	}) {
+		all = append(all, name, by[name])
+	}
+	return strings.NewReplacer(all...)
 }
 
 // free returns a key that the snapshot does not have: several objects may have one generated name, and several entries
@@ -136,13 +167,14 @@ func (s snapshot) ordered() snapshot {
 
 // stripMetadata removes what the server makes, and what only counts. The generation stays, for flatten.
 func stripMetadata(u *unstructured.Unstructured) {
-	if kind := u.GroupVersionKind(); kind.Group == appsv1.GroupName && kind.Kind == "ControllerRevision" {
+	if isRevision(u) {
 		delete(u.Object, "revision") // which counts the revisions that there have been
 	}
 	metadata, _ := u.Object["metadata"].(map[string]any)
 	for _, field := range []string{"uid", "resourceVersion", "creationTimestamp", "managedFields"} {
 		delete(metadata, field)
 	}
+	delete(metadata, "generateName") // which the name has
 	if annotations, ok := metadata["annotations"].(map[string]any); ok {
 		delete(annotations, appsv1.DeprecatedTemplateGeneration) // which counts changes, as the generation does
 		if delete(annotations, touchedBy); len(annotations) == 0 {

@@ -1,6 +1,7 @@
 package reconciletest
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -30,4 +31,32 @@ func TestASnapshotKeepsWhatHasOneNameOutside(t *testing.T) {
 	}
 	require.Equal(t, map[string]string{"dns.example.com /web-(1)": ".value = 10.0.0.1",
 		"dns.example.com /web-(2)": ".value = 10.0.0.2", "dns.example.com /web-(3)": ".value = 10.0.0.3"}, got)
+}
+
+// TestNamesThatStandForOthers in a snapshot.
+func TestNamesThatStandForOthers(t *testing.T) {
+	s := NewServer(t, Options{})
+	generated := s.generateName("web-")
+	for name, test := range map[string]struct {
+		object string
+		want   string
+	}{
+		"generated":             {`{"metadata": {"generateName": "web-", "name": "web-x"}}`, "web-*"},
+		"generated, used again": {`{"metadata": {"name": "` + generated + `"}}`, "web-*"},
+		"chosen":                {`{"metadata": {"name": "web-x"}}`, "web-x"},
+		"a revision with its number": {`{"apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": 12,
+			"metadata": {"name": "web-4f-12"}}`, "web-4f-<revision>"},
+		"a revision without it": {`{"apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": 12,
+			"metadata": {"name": "web-4f-2"}}`, "web-4f-2"},
+		"another kind": {`{"apiVersion": "v1", "kind": "Pod", "revision": 12, "metadata": {"name": "web-12"}}`,
+			"web-12"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := &unstructured.Unstructured{}
+			require.NoError(t, json.Unmarshal([]byte(test.object), &o.Object))
+			require.Equal(t, test.want, alikeName(s, o))
+		})
+	}
+	replace := replacer(map[string]string{"web-1": "web-<revision>", "web-12": "web-<revision>"})
+	require.Equal(t, "web-<revision>, web-<revision>", replace.Replace("web-12, web-1"), "the longer one first")
 }

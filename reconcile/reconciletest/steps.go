@@ -78,8 +78,8 @@ func (r *stepRun) do() {
 	if !r.outlast(step) {
 		return
 	}
-	if r.n == r.schedule.steps && r.lastFrom == nil {
-		r.lastFrom = maps.Clone(r.seen)
+	if len(r.from) < r.n {
+		r.from = append(r.from, maps.Clone(r.seen))
 	}
 	r.around.begins()
 	r.note(turn, "step %d: %s", r.n, step.name)
@@ -328,7 +328,7 @@ func (r *stepRun) stray(d disturbance) {
 		if o := r.server.lookup(res, id.key()); o == nil || string(o.GetUID()) != id.uid {
 			continue
 		}
-		r.happened[d] = true
+		r.happened[d], r.outlived = true, r.outlived || r.isOwnerDone(res, id)
 		r.note(hurt, "a third party deletes %s %s/%s", id.resource, id.namespace, id.name)
 		if err := directDelete(r.ctx, r.server, res, id.namespace, id.name, background); err != nil {
 			r.note(hurt, "the third party failed: %v", err)
