@@ -11,7 +11,7 @@ import (
 // pairs runs the schedules of two disturbances of which the second makes use of the first, until there are enough
 // findings, or until the limit.
 func (c *check) pairs() {
-	for _, s := range slices.Concat(c.missed(), c.unknown()) {
+	for _, s := range slices.Concat(runner{c}.missed(), runner{c}.unknown()) {
 		switch {
 		case c.enough():
 			return
@@ -26,7 +26,7 @@ func (c *check) pairs() {
 
 // missed returns the schedules in which the program does not see a step, or not when it is done, and later starts anew
 // with an old cache.
-func (c *check) missed() (all []schedule) {
+func (c runner) missed() (all []schedule) {
 	for n := range c.scenario.Steps {
 		for later := n; later < len(c.scenario.Steps); later++ {
 			for _, missed := range []string{down, downTwice, unseen} {
@@ -45,7 +45,7 @@ func (c *check) missed() (all []schedule) {
 // unknown returns the schedules in which the program cannot know that the server has done a write: the answer is lost,
 // and the events of the resource come late, by which its cache would show it. The first write of each kind in a step
 // stands for all.
-func (c *check) unknown() (all []schedule) {
+func (c runner) unknown() (all []schedule) {
 	for _, from := range slices.SortedFunc(maps.Keys(c.ideal.places), compareOrigins) {
 		seen := outlook{from.program, subjectOf(from.kind)}
 		if !writes(from.kind) || alike(from.kind) || !c.ideal.watched[seen] {
