@@ -44,7 +44,7 @@ func (c runner) missed() (all []schedule) {
 
 // unknown returns the schedules in which the program cannot know that the server has done a write: the answer is lost,
 // and the events of the resource come late, by which its cache would show it. The first write of each kind in a step
-// stands for all.
+// stands for all. A program that is not deterministic may need luck for the harm, so each comes several times.
 func (c runner) unknown() (all []schedule) {
 	for _, from := range slices.SortedFunc(maps.Keys(c.ideal.places), compareOrigins) {
 		seen := outlook{from.program, subjectOf(from.kind)}
@@ -60,8 +60,14 @@ func (c runner) unknown() (all []schedule) {
 			}
 		}
 	}
+	if c.jitters {
+		all = slices.Repeat(all, tries)
+	}
 	return all
 }
+
+// tries is how often a schedule of unknown comes that may need luck.
+const tries = 3
 
 // mostCaused is how many of the requests that a disturbance has caused are disturbed, too: the first ones.
 const mostCaused = 8
