@@ -76,8 +76,8 @@ all-systems: systems ## the same for all modules that users import; minutes, as 
 # These go through hundreds of thousands of cases, or of runs of programs whose like the other tests run, and the race
 # detector takes minutes for them. make race runs them with it, some of them shorter.
 CASES = ^(TestAKeyWaitsInEachCaseOfTheModel|TestAKeyWaitsWhateverElseHappens|$(strip \
-	)TestCheckFinds.*|TestCheckIs.*|TestCheckSwitchesOffByName|TestCheckLeavesLuckOut|TestCheckGoesOnAfterAFinding|$(strip \
-	)TestCheckReportsWhatItTried|TestCheckEndsAProgramThatAsksWithoutEnd|$(strip \
+	)TestCheckFinds.*|TestCheckIs.*|TestCheckSwitchesOffByName|TestCheckLeavesLuckOut|$(strip \
+	)TestCheckGoesOnAfterAFinding|TestCheckReportsWhatItTried|TestCheckEndsAProgramThatAsksWithoutEnd|$(strip \
 	)TestCheckDoesNotJudgeRightsThatNothingAsksFor|$(strip \
 	)TestNoTwoWorkOnASlice|TestRandomWays|TestEachPlantedBugIsFound|TestChurn|$(strip \
 	)TestThroughputGrowsWithTheReplicas)$$
@@ -99,7 +99,7 @@ second = test-etcd test-controlplane test-node $(TESTED:%=test-in-%)
 test-library: build
 	$(TEST) $(RACE) -timeout 25m -skip '$(CASES)' $(LIBRARY)
 test-cases:
-	$(TEST) -run '$(CASES)' ./reconcile/internal/debts ./reconcile/reconciletest ./reconcile/sharding
+	$(TEST) -timeout 25m -run '$(CASES)' ./reconcile/internal/debts ./reconcile/reconciletest ./reconcile/sharding
 test-purego:
 	$(TEST) -tags purego ./informer/internal/wire/...
 test-allocations:

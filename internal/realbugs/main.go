@@ -189,7 +189,7 @@ func (t *trial) details() string {
 	_, others := t.old.of(t.bug)
 	list := func(version string, all []finding, broken string) {
 		for _, f := range all {
-			fmt.Fprintf(&b, "- %s %s, %q: `%s`\n", t.name, version, f.rule, f.replay)
+			fmt.Fprintf(&b, "- %s %s, %q:\n  `%s`\n", t.name, version, f.rule, f.replay)
 		}
 		if broken != "" {
 			fmt.Fprintf(&b, "- %s %s: `%s`\n", t.name, version, broken)
