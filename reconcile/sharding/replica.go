@@ -441,16 +441,24 @@ func unsaid(r *replica) bool {
 	return r.leaving && hasHeirs(r) && (!me.Leaving || r.ending && !me.Ending)
 }
 
-// handable returns the slices that this replica may give away now: those whose work has ended for others that have
-// asked for them. One that leaves, while some of its slices are worked on, gives away all others, if there is somebody
-// to have them: those, too, whose work has not begun.
+// handable returns the slices that this replica may give away now. Of the slices whose work has ended these are the ones
+// that others have asked for, since the work of another one may begin again: only a replica that ends gives away all of
+// them. One that leaves or ends also gives away those whose work has not begun, since it never will. What nobody has
+// asked for stays as long as there is nobody to have it.
 func (r *replica) handable() (all []int) {
 	t := r.seen.table
-	wanted := hasHeirs(r)
+	heirs := hasHeirs(r)
 	for slice, owner := range t.Owners {
 		h := r.holds[slice]
-		none, over := h == nil, h != nil && h.phase == ended
-		if owner == r.number && (over && t.Next[slice] != 0 || r.leaving && wanted && (none || over)) {
+		gives := false
+		switch {
+		case owner != r.number:
+		case h == nil:
+			gives = r.leaving && heirs
+		case h.phase == ended:
+			gives = t.Next[slice] != 0 || r.ending && heirs
+		}
+		if gives {
 			all = append(all, slice)
 		}
 	}
