@@ -267,6 +267,36 @@ func TestNoTwoWorkOnASlice(t *testing.T) {
 	}
 }
 
+// twoLeave has the moves of three of which two leave, one after the other. One of the first two has a slice that the
+// third has asked for.
+func twoLeave(givesUnasked bool) rules {
+	only := []string{"sees", "acts a", "acts b", "acts c", "ends work", "leaves", "acts, late,", "arrives late"}
+	return rules{processes: 3, slices: 3, faults: 3, givesUnasked: givesUnasked, only: only}
+}
+
+// TestTwoLeaveAtOnce visits the states that there are within these moves, and finds the mistake that is planted.
+func TestTwoLeaveAtOnce(t *testing.T) {
+	most := 30_000
+	switch {
+	case raceEnabled:
+		most = 1_000
+	case soak():
+		most = 3_000_000
+	}
+	ru := twoLeave(false)
+	states, history := explore(ru, aboutToMove(ru), most)
+	require.Empty(t, history, "%s", strings.Join(history, "\n"))
+	t.Logf("%d states", states)
+	if raceEnabled {
+		return
+	}
+	ru = twoLeave(true)
+	states, history = explore(ru, aboutToMove(ru), 300_000)
+	require.NotEmpty(t, history, "nothing found in %d states", states)
+	t.Logf("a leaver that gives away what nobody asks for: found after %d states: %s", states,
+		strings.Join(history, ", "))
+}
+
 // anyRules are those of a random way, without bugs.
 func anyRules(seed uint64) rules {
 	return rules{processes: 2 + int(seed/3%3)/2, slices: 1 + int(seed%3), prepares: seed/9%2 == 0, fine: seed%2 == 0,

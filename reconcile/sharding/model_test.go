@@ -62,6 +62,7 @@ type rules struct {
 	speaksUnheard bool // who has not opened a slice leaves a word of its own
 	losesWords    bool // who writes the table leaves all words out
 	resumes       bool // who ends begins again with a slice that nobody asks for
+	givesUnasked  bool // who leaves, and would begin again, gives away what nobody asks for
 }
 
 // A process is one replica and its surroundings.
@@ -651,6 +652,13 @@ func (p *process) lastSent() int { return int(p.r.sent.Mono.Sub(epoch) / time.Se
 
 func (p *process) acts(s *modelState, ru rules) {
 	next := p.r.next(p.now(), s.life())
+	if ru.givesUnasked && next.kind == nothing && p.r.leaving && p.r.valid(p.now()) {
+		for slice, h := range p.r.holds {
+			if h.phase == ended {
+				next = p.r.write(func(t *table) { t.handOver([]int{slice}) })
+			}
+		}
+	}
 	if next.kind == nothing || ru.nobodyRemoves && next.kind == removeLease {
 		return
 	}
