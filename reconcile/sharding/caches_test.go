@@ -108,6 +108,39 @@ func TestAFourthReplicaJoins(t *testing.T) {
 	})
 }
 
+// TestALeaverEndsWhileOthersList: they go on listing what they have begun to, also for a slice that comes later than
+// the others, when its last call has ended.
+func TestALeaverEndsWhileOthersList(t *testing.T) {
+	const keys = 32
+	inFleet(t, keys, func(f *fleet) {
+		f.shared = true
+		f.slices = 32
+		ships := map[string]*ship{"a": f.launch("a"), "b": f.launch("b")}
+		time.Sleep(40 * time.Second)
+		slow := reconcile.Key{Namespace: "default", Name: "key-0"}
+		_, owner, _ := ships["a"].shards.Leader(slow)
+		leaver, heir := ships[owner], ships["b"]
+		if owner == "b" {
+			heir = ships["a"]
+		}
+		heir.link.Inject(slowLists(20 * time.Second))
+		f.slow.Store(&slow)
+		time.Sleep(7 * time.Second)
+		f.slow.Store(nil) // the run that goes on takes 18 s more
+		before := heir.lists()
+		f.longest()
+		leaver.stop()
+		<-leaver.group.Done()
+		require.NoError(t, leaver.err)
+		time.Sleep(40 * time.Second)
+		longest := f.longest()
+		require.Equal(t, keys, total(f.shares(time.Second)))
+		t.Logf("the key with the call that takes 25 s waited for %v from one run to the next", longest)
+		require.Less(t, longest, 30*time.Second)
+		require.Equal(t, before+2, heir.lists(), "one for each cache")
+	})
+}
+
 // TestASliceWaitsForItsObjects if its owner has left, as long as they cannot be listed: no run takes them for deleted.
 // The keys of other slices go on.
 func TestASliceWaitsForItsObjects(t *testing.T) {

@@ -441,7 +441,7 @@ func unsaid(r *replica) bool {
 	return r.leaving && hasHeirs(r) && (!me.Leaving || r.ending && !me.Ending)
 }
 
-// handable returns the slices that this replica may give away now. Of the slices whose work has ended these are the ones
+// handable returns the slices that this replica may give away now. Of the slices whose work has ended these are those
 // that others have asked for, since the work of another one may begin again: only a replica that ends gives away all of
 // them. One that leaves or ends also gives away those whose work has not begun, since it never will. What nobody has
 // asked for stays as long as there is nobody to have it.
@@ -467,7 +467,7 @@ func (r *replica) handable() (all []int) {
 
 // wanted returns the slices of others that should be this replica's, and that it has not asked for. It asks no member
 // that stays until it has been one for LeaseDuration: a replica that crashes again and again costs nobody a slice. One
-// that leaves is going to give its slices away in any case, and those of one that ends come by themselves.
+// that leaves or ends is going to give its slices away in any case.
 func (r *replica) wanted(now election.Instant) (all []int) {
 	t := r.seen.table
 	if t == nil || r.number == 0 || r.leaving || !r.valid(now) {
@@ -475,7 +475,7 @@ func (r *replica) wanted(now election.Instant) (all []int) {
 	}
 	asks := map[int]bool{} // of the owners
 	for _, m := range t.Members {
-		asks[m.Number] = !m.Ending && (m.Leaving || now.Mono.Sub(r.joined) >= r.timing.lease)
+		asks[m.Number] = m.Leaving || now.Mono.Sub(r.joined) >= r.timing.lease
 	}
 	for slice, target := range t.targets() {
 		owner := t.Owners[slice]
