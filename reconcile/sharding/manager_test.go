@@ -71,6 +71,7 @@ type ship struct {
 	stop    context.CancelFunc
 	group   lifecycle.Group
 	err     error
+	shared  bool // its caches keep a share
 	dead    bool // guarded by mu of the fleet
 }
 
@@ -119,7 +120,7 @@ func (f *fleet) start(s *ship) {
 // build makes one. Without a function of its own it counts.
 func (f *fleet) build(name string, wrap func(*Shards) reconcile.Elector,
 	run func(context.Context, *ship, reconcile.Key) (reconcile.Result, error)) *ship {
-	s, base := &ship{}, f.base
+	s, base := &ship{shared: f.shared}, f.base
 	if f.server != nil {
 		s.link = f.server.Link()
 		base = s.link.Config()
