@@ -186,7 +186,7 @@ func (opts ManagerOptions) sourceMistakes() (errs []error) {
 		names[c.name] = true
 		errs = append(errs, c.mistakes...)
 		for _, s := range c.sources {
-			errs = append(errs, opts.shareless(s.from))
+			errs = append(errs, opts.shareless(s.from), opts.misplaced(c, &s))
 		}
 		if c.manager != nil {
 			errs = append(errs, fmt.Errorf("controller %q belongs to another Manager already", c.name))

@@ -45,6 +45,8 @@ type sharder interface {
 	Leave(ctx context.Context)
 	// Slice and Leader are about the slice of a key, and Owns reports whether Enter would let it in.
 	Slice(key Key) int
+	// CutsByKey reports whether two keys of one namespace may be in different slices.
+	CutsByKey() bool
 	Leader(key Key) (slice int, identity string, since time.Time)
 	Owns(key Key) bool
 	String() string
@@ -59,11 +61,31 @@ type share struct{ *Manager }
 // shareless returns an error if an informer keeps the objects of this process's slices only, and it has none.
 func (opts ManagerOptions) shareless(inf Informer) error {
 	_, shards := opts.Elector.(sharder)
-	if scoped, ok := inf.(interface{ Scope() informer.Scope }); ok && !shards && scoped.Scope().Sharded() {
+	if !shards && scopeOf(inf).Sharded() {
 		return fmt.Errorf("informer %s has Options.Shard, and ManagerOptions.Elector is not the shards: its cache "+
 			"would stay empty", inf.Name())
 	}
 	return nil
+}
+
+// misplaced returns an error if an object of a source may be in the slice of its own key, and the key that it names in
+// another one: the process that runs the key would never see the object.
+func (opts ManagerOptions) misplaced(c *Controller, s *source) error {
+	shards, ok := opts.Elector.(sharder)
+	if !ok || !s.others || !scopeOf(s.from).ByKey() || !shards.CutsByKey() {
+		return nil
+	}
+	return fmt.Errorf("controller %q: %s: the informer keeps objects by their own keys (sharding.Keys), and %s has "+
+		"slices that are cut by key: an object may be in another slice than the key that it names. Use sharding.Owned "+
+		"or sharding.Of", c.name, s.name, shards)
+}
+
+// scopeOf returns the scope of an informer; one that has none sees all.
+func scopeOf(inf Informer) (scope informer.Scope) {
+	if scoped, ok := inf.(interface{ Scope() informer.Scope }); ok {
+		scope = scoped.Scope()
+	}
+	return scope
 }
 
 // follow lets the work of slices begin that come, until ctx ends.

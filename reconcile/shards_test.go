@@ -100,6 +100,7 @@ func (s *slicesOfTest) Leader(key reconcile.Key) (int, string, time.Time) {
 	return s.Slice(key), "b", time.Time{}
 }
 func (s *slicesOfTest) Slice(key reconcile.Key) int { return len(key.Name) }
+func (s *slicesOfTest) CutsByKey() bool             { return true }
 func (s *slicesOfTest) String() string              { return "default/test" }
 func (s *slicesOfTest) Identity() string            { return "a" }
 func (s *slicesOfTest) Health() error               { return nil }

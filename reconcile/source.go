@@ -32,6 +32,7 @@ type source struct {
 	from    Informer
 	cache   *debts.Cache
 	subject bool // the keys are those of the informer's objects
+	others  bool // it names keys that may be those of other objects
 	added   *informer.Registration
 	invalid *naming.Invalid
 	each    func(name func(Key)) // calls name with each key that the objects of the cache name now
@@ -235,7 +236,8 @@ func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInfor
 		c.mistake("%s: %w", verb, err)
 		return
 	}
-	s := source{n.Cause, inf, ca, n.Subject, added, n.Invalid, func(name func(Key)) { n.Each(inf, name) }}
+	s := source{name: n.Cause, from: inf, cache: ca, subject: n.Subject, others: n.Keys != nil || n.Referrers != nil,
+		added: added, invalid: n.Invalid, each: func(name func(Key)) { n.Each(inf, name) }}
 	if comes {
 		comer.sources = append(comer.sources, s)
 		return

@@ -88,7 +88,7 @@ func (a *actor) rankLocked() time.Duration {
 			}
 		}
 	}
-	return time.Duration(a.random() * float64(a.opts.RetryPeriod) / 4)
+	return time.Duration(a.opts.random() * float64(a.opts.RetryPeriod) / 4)
 }
 
 // newLife names a table that is made anew: after who makes it, and when.
@@ -129,7 +129,7 @@ func (a *actor) do(ctx context.Context, next step, changed <-chan struct{}) {
 		case <-ctx.Done():
 		}
 		spread := min(a.opts.RetryPeriod/4, time.Duration(a.races)*a.opts.RetryPeriod/100)
-		lifecycle.Sleep(ctx, time.Duration(a.random()*float64(spread)))
+		lifecycle.Sleep(ctx, time.Duration(a.opts.random()*float64(spread)))
 	default:
 		klog.FromContext(ctx).V(1).Info("A step failed", "table", a.String(), "step", next.String(), "err", err)
 		lifecycle.Sleep(ctx, a.pace(0.5))

@@ -19,7 +19,8 @@ import (
 
 // Keys lets an informer keep the objects of this replica's slices only: it is for [informer.Options].Shard. An object
 // is in the slice of its own key. So it is for the objects that the keys are of and, with [ByNamespace], for all that
-// live in the namespace of theirs, unless Options.ByKeyIn has some:
+// live in the namespace of theirs, unless Options.ByKeyIn has some. With [ByKey] or ByKeyIn a Manager refuses them for
+// sources that name keys of other objects, such as reconcile.Owns: use [Owned] or [Of].
 //
 //	websites, err := informer.NewCached(cfg, gvr, informer.Options[*v1.Website]{Shard: sharding.Keys(shards)})
 //

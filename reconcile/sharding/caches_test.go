@@ -466,6 +466,51 @@ func TestAShareNeedsShards(t *testing.T) {
 	})
 }
 
+// TestKeysThatAreCutNeedTheirOwnersSlice: the child of a key is in the slice of that key, wherever it is cut by key.
+func TestKeysThatAreCutNeedTheirOwnersSlice(t *testing.T) {
+	byLetter := func(key types.NamespacedName) string { return key.Name[:1] }
+	for name, c := range map[string]struct {
+		by      func(types.NamespacedName) string
+		in      []string
+		refused bool
+	}{
+		"ByNamespace": {}, "ByKeyIn": {in: []string{"big"}, refused: true}, "ByKey": {by: ByKey, refused: true},
+		"by a prefix": {by: byLetter},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFleet(t, 0, func(f *fleet) {
+				f.shared = true
+				f.options = func(o *Options) { o.By, o.ByKeyIn = c.by, c.in }
+				s := f.build("a", func(shards *Shards) reconcile.Elector { return shards }, nil)
+				build := func(shard informer.Shard) error {
+					children, err := informer.New[*corev1.Secret](s.api, informer.Options[*corev1.Secret]{Shard: shard})
+					require.NoError(f, err)
+					owner, err := reconcile.NewController("owner", reconcile.Func(
+						func(context.Context, reconcile.Key) (reconcile.Result, error) {
+							return reconcile.Result{}, nil
+						}), reconcile.Options{})
+					require.NoError(f, err)
+					reconcile.For(owner, s.parents)
+					reconcile.DependsOn(owner, s.secrets) // may have the name of the key
+					reconcile.Owns(owner, children, corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+					_, err = reconcile.NewManager(reconcile.ManagerOptions{Elector: s.shards,
+						Controllers: []*reconcile.Controller{owner}})
+					return err
+				}
+				require.NoError(f, build(Owned(s.shards)))
+				require.NoError(f, build(nil))
+				if !c.refused {
+					require.NoError(f, build(Keys(s.shards)))
+					return
+				}
+				require.ErrorContains(f, build(Keys(s.shards)), `controller "owner": Owns *v1.Secret: the `+
+					"informer keeps objects by their own keys (sharding.Keys), and default/shards has slices that are "+
+					"cut by key")
+			})
+		})
+	}
+}
+
 // TestWhereAnObjectBelongs by each of the functions.
 func TestWhereAnObjectBelongs(t *testing.T) {
 	s := newTestGroup(t, nil).alone("a").Shards

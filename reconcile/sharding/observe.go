@@ -63,7 +63,7 @@ func (o *observer) follow(ctx context.Context) error {
 	ctx, cancel = context.WithCancel(ctx)
 	defer cancel()
 	opening := time.AfterFunc(o.opts.tryTimeout(), cancel)
-	stream, err := o.client.watch(ctx, all.ResourceVersion, time.Duration(float64(watchFor)*(0.5+0.5*o.random())))
+	stream, err := o.client.watch(ctx, all.ResourceVersion, time.Duration(float64(watchFor)*(0.5+0.5*o.opts.random())))
 	if inTime := opening.Stop(); err != nil || !inTime {
 		if err == nil {
 			stream.Stop()

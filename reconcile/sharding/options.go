@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/thermostat-go/thermostat/internal/election"
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // Options configures [Shards]. REST, Namespace and Name are required; the zero value of every other field is right for
@@ -34,7 +35,8 @@ type Options struct {
 	By func(key types.NamespacedName) string
 	// ByKeyIn are namespaces that are cut by [ByKey], whatever By says: those that have so many of the keys that they
 	// are too much for one slice. The controller says with it that the keys of such a namespace do not depend on each
-	// other. It is a part of By: all replicas have the same, in any order, and one that has others is noticed.
+	// other. It is a part of By: all replicas have the same, in any order, and one that has others is noticed. Caches
+	// of what the objects of the keys own have [Owned] or [Of] then, and not [Keys].
 	ByKeyIn []string
 	// Slices is how many there are. It must be the same in all replicas, and counts when the table is made: the number
 	// in the table is the one that holds. Zero means 256: with 50 replicas each has 5 or 6.
@@ -77,6 +79,8 @@ func (o Options) withDefaults() (Options, error) {
 func (o Options) tryTimeout() time.Duration {
 	return min(o.RetryPeriod+time.Second, (o.RenewDeadline-o.RetryPeriod)/2)
 }
+
+func (o Options) random() float64 { return lifecycle.Random(o.Namespace, o.Name, o.Identity) }
 
 // prepareTimeout is for how long a replica that leaves goes on with its slices while others prepare for them.
 func (o Options) prepareTimeout() time.Duration { return min(o.LeaseDuration, o.DrainTimeout/2) }

@@ -99,6 +99,17 @@ func (s *Shards) Slice(key types.NamespacedName) int {
 	return sliceOf(s.opts.By(key), s.count())
 }
 
+// CutsByKey reports whether two keys of one namespace may be in different slices, as far as a look at some keys shows:
+// by [ByKey], or by Options.ByKeyIn for some namespaces. Then [Keys] is for the objects of the keys only, and for those
+// that have the key's name.
+func (s *Shards) CutsByKey() bool {
+	owner, child := types.NamespacedName{Namespace: "default", Name: "web"},
+		types.NamespacedName{Namespace: "default", Name: "web-0"}
+	cuts := len(s.opts.ByKeyIn) > 0
+	_ = lifecycle.Try(func() { cuts = cuts || s.opts.By(owner) != s.opts.By(child) }) // as in fingerprint
+	return cuts
+}
+
 // count is the number of slices: that of the table, once it was seen.
 func (s *Shards) count() int {
 	s.mu.Lock()
@@ -228,13 +239,9 @@ func (s *Shards) now() election.Instant {
 	return election.Instant{Mono: now, Wall: now.Round(0)}
 }
 
-func (s *Shards) random() float64 {
-	return lifecycle.Random(s.opts.Namespace, s.opts.Name, s.opts.Identity)
-}
-
 // pace is about so many RetryPeriods.
 func (s *Shards) pace(n float64) time.Duration {
-	return time.Duration(float64(s.opts.RetryPeriod) * n * (1 + 0.2*s.random()))
+	return time.Duration(float64(s.opts.RetryPeriod) * n * (1 + 0.2*s.opts.random()))
 }
 
 // String returns namespace/name of the table.
