@@ -173,10 +173,10 @@ func (m *Manager) runWorkers(ctx, tenure context.Context) error {
 	case <-ctx.Done():
 	case <-tenure.Done():
 	}
-	m.progress.enter(status.StageStopping)
 	drain := time.NewTimer(m.opts.DrainTimeout)
 	defer drain.Stop()
 	share{m}.leave(ctx, tenure)
+	m.progress.enter(status.StageStopping)
 	stopIntake()
 	select {
 	case <-workers.Done():

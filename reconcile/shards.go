@@ -104,14 +104,15 @@ func (m share) intake(ctx context.Context) context.Context {
 }
 
 // leave returns when no key is to be taken any more: the Manager was told to end, and others are prepared for its
-// slices, or half of DrainTimeout has passed. One that ends since something has failed does not wait for them.
+// slices, or half of DrainTimeout has passed. One in which something has failed, or fails meanwhile, does not wait for
+// them: its caches may have ended.
 func (m share) leave(ctx, tenure context.Context) {
 	if m.shards == nil || ctx.Err() == nil {
 		return
 	}
 	preparing, cancel := context.WithTimeout(tenure, m.opts.DrainTimeout/2)
 	defer cancel()
-	if m.failures.all() != nil {
+	if m.failures.stopOn(cancel) != nil { // ctx, which they have ended so far, has ended
 		cancel()
 	}
 	m.shards.Leave(preparing)

@@ -22,6 +22,7 @@ import (
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // lists returns how many lists of objects the two caches of a ship have begun.
@@ -90,6 +91,18 @@ func TestAFourthReplicaJoins(t *testing.T) {
 		}
 		told := time.Now()
 		d.stop()
+		time.Sleep(time.Second)
+		led := d.owned(keys)
+		require.NotZero(t, led)
+		standby := 0
+		for _, key := range d.InspectKeys() {
+			if key.State == status.KeyStandby {
+				standby++
+			} else {
+				require.NotContains(t, d.Why(reconcile.Key{Namespace: key.Namespace, Name: key.Name}), "no new run begins")
+			}
+		}
+		require.Equal(t, d.parents.Len()-led, standby, "all keys of its slices run as before")
 		<-d.group.Done()
 		require.NoError(t, d.err)
 		took := time.Since(told)
@@ -174,28 +187,38 @@ func TestASliceWaitsForItsObjects(t *testing.T) {
 	})
 }
 
-// TestAManagerThatFailsEndsAtOnce, although the others are not prepared for its slices: its caches may have ended.
+// TestAManagerThatFailsEndsAtOnce, although the others are not prepared for its slices: its caches may have ended. It
+// may fail while it leaves.
 func TestAManagerThatFailsEndsAtOnce(t *testing.T) {
-	inFleet(t, 40, func(f *fleet) {
-		f.shared = true
-		a := f.launch("a")
-		broken, fails := errors.New("no more"), make(chan struct{})
-		f.beside = map[string]func(context.Context) error{"fails": func(context.Context) error {
-			<-fails
-			return broken
-		}}
-		b := f.launch("b")
-		time.Sleep(40 * time.Second)
-		require.Len(t, f.shares(time.Second), 2)
-		a.link.Inject(slowLists(3 * time.Second))
-		told := time.Now()
-		close(fails)
-		<-b.group.Done()
-		require.ErrorIs(t, b.err, broken)
-		require.Less(t, time.Since(told), time.Second)
-		time.Sleep(10 * time.Second)
-		require.Equal(t, map[string]int{"a": 40}, f.shares(time.Second))
-	})
+	for name, leaves := range map[string]bool{"at work": false, "leaving": true} {
+		t.Run(name, func(t *testing.T) {
+			inFleet(t, 40, func(f *fleet) {
+				f.shared = true
+				a := f.launch("a")
+				broken, fails := errors.New("no more"), make(chan struct{})
+				f.beside = map[string]func(context.Context) error{"fails": func(context.Context) error {
+					<-fails
+					return broken
+				}}
+				b := f.launch("b")
+				time.Sleep(40 * time.Second)
+				require.Len(f, f.shares(time.Second), 2)
+				a.link.Inject(slowLists(3 * time.Second))
+				if leaves {
+					b.stop()
+					time.Sleep(time.Second)
+					require.Len(f, f.shares(time.Second), 2)
+				}
+				told := time.Now()
+				close(fails)
+				<-b.group.Done()
+				require.ErrorIs(f, b.err, broken)
+				require.Less(f, time.Since(told), time.Second)
+				time.Sleep(10 * time.Second)
+				require.Equal(f, map[string]int{"a": 40}, f.shares(time.Second))
+			})
+		})
+	}
 }
 
 // TestARefusedCacheHoldsUpMoves: an owner that stays keeps what another one cannot list, and one that leaves does not
