@@ -187,20 +187,20 @@ func (m share) name(come []int) {
 		mine[slice] = true
 	}
 	for _, c := range m.opts.Controllers {
-		name := func(key Key) {
+		name := func(key Key, stays bool) {
 			if mine[m.shards.Slice(key)] {
-				c.keys.Named(key, slicesCause, Key{}, "", keys.Sighting{})
+				c.keys.Named(key, slicesCause, Key{}, "", keys.Sighting{Stays: stays})
 				c.add(key, true)
 			}
 		}
 		for _, s := range c.sources {
-			s.each(name)
+			s.each(func(key Key) { name(key, !s.reads) })
 		}
 		for s := range c.comers.sources() {
-			s.each(name)
+			s.each(func(key Key) { name(key, !s.reads) })
 		}
 		for _, key := range c.gone.All() {
-			name(key)
+			name(key, false)
 		}
 	}
 }

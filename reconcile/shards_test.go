@@ -166,13 +166,14 @@ func TestASliceBringsAllKeysThatASourceNames(t *testing.T) {
 		})
 		stop := start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}, Elector: shards})
 		synctest.Wait()
-		require.Empty(t, c.Gone(), "owner and watch have no object, but others name them")
+		require.Equal(t, []reconcile.Key{{Namespace: "default", Name: "watch"}}, c.Gone(),
+			"owner has no object, but another names it; the function may name something else later")
 		api.Delete("default", "lasts")
 		c.Enqueue(reconcile.Key{Namespace: "default", Name: "asked"})
 		time.Sleep(2 * debts.LeftFor)
 		require.Empty(t, taken(log))
 		require.Zero(t, c.Busy())
-		require.Len(t, c.Gone(), 2)
+		require.Len(t, c.Gone(), 3)
 		shards.gain(5)
 		require.Equal(t, []string{"default/asked", "default/child", "default/lasts", "default/owner", "default/watch"},
 			taken(log))
@@ -211,6 +212,67 @@ func TestKeysThatNoObjectNamesAreRemembered(t *testing.T) {
 		shards.gain(len("has-moves"))
 		require.Equal(t, []string{"default/asked-for", "default/had-moves", "default/had-stays", "default/has-moves"},
 			taken(log))
+		require.NoError(t, stop())
+	})
+}
+
+// TestASliceThatGoesAtOnceLeavesNothingBehind: keys that it has brought, and that no worker has taken, are named by the
+// objects that its next owner lists.
+func TestASliceThatGoesAtOnceLeavesNothingBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, shards, log, release := newMapAPI(), newSlices(), &journal{}, make(chan struct{})
+		for _, owner := range []string{"busy", "one", "two"} {
+			child := configMap("child-of-" + owner)
+			child.OwnerReferences = controlledBy("example.com/v1", "Website", owner)
+			api.Create(child)
+		}
+		owned := newMaps(t, api)
+		c := newController(t, func(_ context.Context, key reconcile.Key) (reconcile.Result, error) {
+			log.note("%s", key.Name)
+			<-release
+			return reconcile.Result{}, nil
+		}, reconcile.Options{Workers: 1})
+		reconcile.Owns(c, owned, schema.GroupVersionKind{Group: "example.com", Kind: "Website"})
+		stop := start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}, Elector: shards})
+		synctest.Wait()
+		shards.gain(len("busy"))
+		shards.gain(len("one"))
+		shards.lose(len("one"))
+		close(release)
+		synctest.Wait()
+		require.Equal(t, []string{"busy"}, taken(log))
+		require.Empty(t, c.Gone())
+		shards.gain(len("one"))
+		require.ElementsMatch(t, []string{"one", "two"}, taken(log))
+		require.NoError(t, stop())
+	})
+}
+
+// TestAFunctionThatReadsCachesMayNameNoMore what it has named: a claim was seen, and is gone when the slice comes.
+func TestAFunctionThatReadsCachesMayNameNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, shards, log := newMapAPI(), newSlices(), &journal{}
+		api.Create(configMap("claim"))
+		api.Create(configMap("object"))
+		claims, objects := newMaps(t, api), newMaps(t, api)
+		claim := reconcile.Key{Namespace: "default", Name: "claim"}
+		named := reconcile.Key{Namespace: "default", Name: "pool"}
+		c := newController(t, noting(log), reconcile.Options{})
+		reconcile.DependsOn(c, claims)
+		reconcile.Watches(c, objects, func(o *corev1.ConfigMap) []reconcile.Key {
+			if _, claimed := claims.Get(claim); claimed && o.Name == "object" {
+				return []reconcile.Key{named}
+			}
+			return nil
+		})
+		stop := start(t, reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}, Elector: shards})
+		synctest.Wait()
+		api.Update("default", "object", func(o *corev1.ConfigMap) { o.Data = map[string]string{"a": "b"} })
+		synctest.Wait()
+		api.Delete("default", "claim")
+		synctest.Wait()
+		shards.gain(len(named.Name))
+		require.Equal(t, []string{"default/pool"}, taken(log))
 		require.NoError(t, stop())
 	})
 }

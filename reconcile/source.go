@@ -33,6 +33,7 @@ type source struct {
 	cache   *debts.Cache
 	subject bool // the keys are those of the informer's objects
 	others  bool // it names keys that may be those of other objects
+	reads   bool // what an object names may depend on more than the object
 	added   *informer.Registration
 	invalid *naming.Invalid
 	each    func(name func(Key)) // calls name with each key that the objects of the cache name now
@@ -128,7 +129,7 @@ func Watches[T any](c *Controller, inf *informer.SharedIndexInformer[T], keys fu
 		c.mistake("Watches: the function is nil")
 		return
 	}
-	addSource(c, "Watches", inf, conditions, &naming.Namer[T]{Keys: keys})
+	addSource(c, "Watches", inf, conditions, &naming.Namer[T]{Keys: keys, Reads: true})
 }
 
 // DependsOn lets the controller depend on an informer that names no keys: Reconcile reads it, and what Reconcile
@@ -237,7 +238,7 @@ func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInfor
 		return
 	}
 	s := source{name: n.Cause, from: inf, cache: ca, subject: n.Subject, others: n.Keys != nil || n.Referrers != nil,
-		added: added, invalid: n.Invalid, each: func(name func(Key)) { n.Each(inf, name) }}
+		reads: n.Reads, added: added, invalid: n.Invalid, each: func(name func(Key)) { n.Each(inf, name) }}
 	if comes {
 		comer.sources = append(comer.sources, s)
 		return

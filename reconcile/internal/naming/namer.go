@@ -22,6 +22,7 @@ type Namer[T any] struct {
 	// Which keys a change names. Not changed once events come, as what follows.
 	Subject   bool                  // each object names its own key
 	Keys      func(T) []Key         // returns the keys of a state. Nil: there are none but that
+	Reads     bool                  // Keys may look at more than the state, so it may return others later
 	Referrers func(Key) []Key       // returns the keys that name an object. Nil: there are none
 	Wants     func(old, new T) bool // whether an update is worth a look. Nil: each is
 	// NameInvalid appends the keys of an object whose state, with this metadata, cannot be taken into the store. Nil:
@@ -126,7 +127,7 @@ func (n *Namer[T]) wants(e informer.Event[T]) (holds bool, err error) {
 // panic of a function of the user's; then named has the keys of the other states, and last is the new one, if it is one
 // of them. Without a panic stays says that Each would find all of them.
 func (n *Namer[T]) ask(e informer.Event[T], earlier *panicking[T]) (worth bool, err error) {
-	n.named, n.last, n.stays = n.named[:0], nil, n.Referrers == nil && e.Type != informer.Deleted
+	n.named, n.last, n.stays = n.named[:0], nil, n.Referrers == nil && !n.Reads && e.Type != informer.Deleted
 	if e.Type == informer.Updated && n.Wants != nil && !e.Resync {
 		worth, err = n.wants(e)
 		if err == nil && !worth && earlier == nil {
