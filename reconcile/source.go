@@ -143,9 +143,9 @@ func DependsOn[T any](c *Controller, inf *informer.SharedIndexInformer[T]) {
 // objects, such as a webhook or a timer. name stands for the channel in logs and causes, and must not be empty. The
 // Manager reads the channel while it runs, whether it leads or not, until the channel is closed. After that a sender
 // must not wait for it. With the Shards of package sharding each value has to come to all processes, as to Enqueue:
-// only the one that leads a key runs it. A process that is told to end reads no more, also while it still runs its keys:
-// a value for one of these waits until the next owner has it. A value on which keys panics is logged and dropped: it is no object that could
-// be looked at again.
+// only the one that leads a key runs it. A process that is told to end reads no more, also while it still runs its
+// keys: a value for one of these waits until the next owner has it. A value on which keys panics is logged and dropped:
+// it is no object that could be looked at again.
 //
 //	names := func(name string) []reconcile.Key { return []reconcile.Key{{Name: name}} }
 //	reconcile.WatchesChan(c, "webhook", events, names)
