@@ -99,7 +99,8 @@ func TestAFourthReplicaJoins(t *testing.T) {
 			if key.State == status.KeyStandby {
 				standby++
 			} else {
-				require.NotContains(t, d.Why(reconcile.Key{Namespace: key.Namespace, Name: key.Name}), "no new run begins")
+				why := d.Why(reconcile.Key{Namespace: key.Namespace, Name: key.Name})
+				require.NotContains(t, why, "no new run begins")
 			}
 		}
 		require.Equal(t, d.parents.Len()-led, standby, "all keys of its slices run as before")

@@ -64,8 +64,8 @@ func (p pause) length() time.Duration { return p.to.at.Sub(p.from.at) }
 func (p pause) excess() time.Duration { return p.length() - p.silent }
 
 // maxExcess bounds that in a soak: for the Lease of a dead owner to stand for LeaseDuration, for it to be seen and
-// removed, and for caches to list anew, on a machine that is busy. internals.md has what was measured. Each trouble once
-// depends on no load: there it is a minute.
+// removed, and for caches to list anew, on a machine that is busy. internals.md has what was measured. The test
+// that has each trouble once depends on no load: there it is a minute.
 const maxExcess = 4 * realLease
 
 func (p pause) String() string {
@@ -144,7 +144,8 @@ func TestTheListenerHears(t *testing.T) {
 		var listener sync.WaitGroup
 		ctx, stop := context.WithCancel(quiet)
 		began := time.Now()
-		listener.Go(func() { s.listen(ctx, kubernetes.NewForConfigOrDie(link.Config()).CoreV1().ConfigMaps("default")) })
+		maps := kubernetes.NewForConfigOrDie(link.Config()).CoreV1().ConfigMaps("default")
+		listener.Go(func() { s.listen(ctx, maps) })
 		time.Sleep(3 * time.Second)
 		link.Inject(nil)
 		time.Sleep(5 * time.Second)
