@@ -8,13 +8,19 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// endings are how APIs call that an object has come to its end: as the type of a condition, a phase or a state.
-var endings = []string{"complete", "completed", "succeeded", "failed", "finished"}
+// endings are how APIs call that an object has come to its end: as the type of a condition, a phase or a state. What
+// has failed is not among them, but for a Job, as many programs try that again.
+var endings = []string{"complete", "completed", "succeeded", "finished"}
 
 // isDone reports whether an object says of itself that it has come to its end, as a Job that is complete, so that
 // nobody makes anew what belonged to it.
-func isDone(o *unstructured.Unstructured) bool {
-	ended := func(text string) bool { return slices.Contains(endings, strings.ToLower(text)) }
+func isDone(i item) bool {
+	o := treeOf(i.object)
+	isJob := i.resource.Group == "batch" && i.resource.Resource == "jobs"
+	ended := func(text string) bool {
+		text = strings.ToLower(text)
+		return slices.Contains(endings, text) || isJob && text == "failed"
+	}
 	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
 	for _, c := range conditions {
 		condition, _ := c.(map[string]any)
@@ -31,12 +37,24 @@ func isDone(o *unstructured.Unstructured) bool {
 	return false
 }
 
-// isOwnerDone reports whether an object belongs to one that is done.
-func (r *stepRun) isOwnerDone(res *Resource, id identity) bool {
+// controller returns the object that controls another one, if it is there.
+func (r *stepRun) controller(res *Resource, id identity) (owner item) {
 	o := r.server.lookup(res, id.key())
 	if o == nil || metav1.GetControllerOfNoCopy(o) == nil {
-		return false
+		return item{}
 	}
-	owner, _ := r.server.collector.owner(item{o, res}, *metav1.GetControllerOfNoCopy(o))
-	return owner.object != nil && isDone(treeOf(owner.object))
+	owner, _ = r.server.collector.owner(item{o, res}, *metav1.GetControllerOfNoCopy(o))
+	return owner
+}
+
+// outlived reports whether a third party has deleted what belonged to objects that were done, and still are: then the
+// end of the run says nothing.
+func (r *run) outlived() bool {
+	for _, owner := range r.outliving {
+		now := r.server.lookup(owner.resource, keyOf(owner.object))
+		if now == nil || now.GetUID() != owner.object.GetUID() || !isDone(item{now, owner.resource}) {
+			return false
+		}
+	}
+	return len(r.outliving) > 0
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
@@ -76,6 +77,19 @@ func TestAnEventBroadcasterMayBeLeft(t *testing.T) {
 	})
 	s.Budget = 100 * time.Millisecond
 	reconciletest.Check(t, s)
+}
+
+// TestAHandlerOfEventsMayNotBeLeft, though an EventBroadcaster has started its goroutine, and an earlier run has left
+// such goroutines.
+func TestAHandlerOfEventsMayNotBeLeft(t *testing.T) {
+	s := greets(func(ctx context.Context, cfg *rest.Config) error {
+		broadcaster := record.NewBroadcaster()
+		broadcaster.StartEventWatcher(func(*corev1.Event) { select {} })
+		broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{}).Event(
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default"}}, "Normal", "A", "a")
+		return plain(right)(ctx, cfg)
+	})
+	require.Equal(t, "leaves no goroutine behind", first(t, s).Rule)
 }
 
 // TestCheckGoesOnAfterAFinding and shows what is alike once.

@@ -31,14 +31,14 @@ func (r verdict) pass() {
 			r.run.pass(waits)
 			continue
 		}
-		if (err == nil || r.outlived) && len(stays) == 0 && !r.repeats(limit) {
+		if err == nil && len(stays) == 0 && !r.repeats(limit) {
 			break
 		}
 		if until := earlier(r.around.rests(begin), begin.Add(worldTime)).Add(settleTime); until.After(limit) {
 			limit = until
 		}
 		if time.Now().After(limit) {
-			if err != nil && !r.outlived {
+			if err != nil {
 				r.fail(ruleConverges, fmt.Sprintf("%s after the last disturbance: %v", settleTime, err))
 			}
 			if len(stays) > 0 {
@@ -148,7 +148,7 @@ func (r verdict) unlike() bool {
 // compare is about the end: it has to be that of the run in which nothing goes wrong.
 func (r verdict) compare() {
 	a := r.ideal
-	if r.failure != nil || a == nil || r.outlived {
+	if r.failure != nil || a == nil || r.outlived() {
 		return
 	}
 	left := r.varies.matter(r.last.differences(a.last))

@@ -6,6 +6,7 @@ import (
 	stdruntime "runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing/synctest"
 	"time"
 )
@@ -17,25 +18,38 @@ import (
 // programs leave them to the end of the process.
 func (r *run) leaks() {
 	synctest.Wait()
-	// Those that earlier runs have left may end meanwhile, so the number of all says nothing of a few.
-	r.crowded = true
-	if !r.scenario.Parallel && stdruntime.NumGoroutine() <= r.goroutines || len(bubbleStacks()) == 0 {
+	counts := !r.scenario.Parallel && !broadcastersLeft.Load()
+	if counts && stdruntime.NumGoroutine() <= r.goroutines || len(bubbleStacks()) == 0 {
 		return
 	}
 	time.Sleep(time.Minute)
 	synctest.Wait()
-	left := slices.DeleteFunc(bubbleStacks(), broadcasterText.MatchString)
-	if r.crowded = len(left) == 0; !r.crowded {
+	all := bubbleStacks()
+	left := slices.DeleteFunc(slices.Clone(all), broadcasterText.MatchString)
+	if len(left) > 0 {
 		r.fail(ruleNoLeaks, append([]string{fmt.Sprintf("a minute after the program has ended, %d "+
 			"goroutines are left:", len(left))}, left...)...)
+		return
+	}
+	if r.crowded = len(all) > 0; r.crowded {
+		broadcastersLeft.Store(true)
 	}
 }
+
+// broadcastersLeft is whether a run of this process has left goroutines that may be left. They may end during a later
+// run, so the number of all goroutines says nothing from then on.
+var broadcastersLeft atomic.Bool
 
 // bubbleStacks returns a line for each goroutine of this bubble but the caller's: the first function that is not one of
 // package runtime, time or sync, and who has started it.
 func bubbleStacks() []string {
 	buffer := make([]byte, 1<<20)
-	all := strings.Split(string(buffer[:stdruntime.Stack(buffer, true)]), "\n\n")
+	length := stdruntime.Stack(buffer, true)
+	for length == len(buffer) { // it is cut off
+		buffer = make([]byte, 2*len(buffer))
+		length = stdruntime.Stack(buffer, true)
+	}
+	all := strings.Split(string(buffer[:length]), "\n\n")
 	mine := bubbleText.FindString(all[0])
 	var left []string
 	for _, stack := range all[1:] {
@@ -65,7 +79,9 @@ func bubbleStacks() []string {
 var (
 	bubbleText  = regexp.MustCompile(`synctest bubble \d+`)
 	runtimeText = regexp.MustCompile(`^(runtime|time|sync|internal/sync|internal/poll)\.`)
-	// broadcasterText is a line of bubbleStacks about a goroutine that an EventBroadcaster of client-go has started.
-	broadcasterText = regexp.MustCompile(`^k8s\.io/apimachinery/pkg/watch\.\(\*Broadcaster\)\.|` +
+	// broadcasterText is a line of bubbleStacks about a goroutine that an EventBroadcaster of client-go has started and
+	// that runs its code, not a handler of the program's.
+	broadcasterText = regexp.MustCompile(`^k8s\.io/apimachinery/pkg/watch\.\(\*Broadcaster\)\.loop, |` +
+		`^k8s\.io/(client-go/tools/(record|events)|apimachinery/pkg/(util/wait|watch))\..*, ` +
 		`started by k8s\.io/client-go/tools/(record|events)\.`)
 )

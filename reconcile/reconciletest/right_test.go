@@ -210,6 +210,19 @@ func unusualScenario(name string) reconciletest.Scenario {
 	return s
 }
 
+// TestCheckAsksSettledOfWhatIsComplete, and does not excuse what is said to be missing.
+func TestCheckAsksSettledOfWhatIsComplete(t *testing.T) {
+	s := unusualScenario("what belonged to something that is complete")
+	s.Settled = func(s *reconciletest.Server) error {
+		if _, there := reconciletest.Get[*corev1.ConfigMap](s, "configmaps", "default", "a"); !there {
+			return errors.New("the ConfigMap is missing")
+		}
+		return nil
+	}
+	s.Replay = "v1 seed=0 steps=1: delete configmaps in step 1"
+	require.Equal(t, "converges", first(t, s).Rule)
+}
+
 // TestAGeneratedNameMayBeUsedAgain for an object that a third party has deleted.
 func TestAGeneratedNameMayBeUsedAgain(t *testing.T) {
 	unusual := unusualScenario("a status with a resourceVersion")

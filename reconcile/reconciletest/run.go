@@ -78,8 +78,8 @@ type run struct {
 	calmed     bool             // nothing goes wrong any more
 	// void: it judges nothing; the schedule has led to what no program can undo, or the world is not done.
 	void bool
-	// outlived: how it ends says nothing, since a third party has deleted what belonged to an object that is done.
-	outlived  bool
+	// outliving are objects that were done when a third party deleted what belonged to them.
+	outliving []item
 	hurried   bool // the next step is due, whatever the program does
 	hurriedAt time.Time
 	answered  time.Time // when the programs have seen all answers of APIs that are late

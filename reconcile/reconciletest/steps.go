@@ -328,7 +328,10 @@ func (r *stepRun) stray(d disturbance) {
 		if o := r.server.lookup(res, id.key()); o == nil || string(o.GetUID()) != id.uid {
 			continue
 		}
-		r.happened[d], r.outlived = true, r.outlived || r.isOwnerDone(res, id)
+		r.happened[d] = true
+		if owner := r.controller(res, id); owner.object != nil && isDone(owner) {
+			r.outliving = append(r.outliving, owner)
+		}
 		r.note(hurt, "a third party deletes %s %s/%s", id.resource, id.namespace, id.name)
 		if err := directDelete(r.ctx, r.server, res, id.namespace, id.name, background); err != nil {
 			r.note(hurt, "the third party failed: %v", err)
