@@ -76,10 +76,10 @@ all-systems: systems ## the same for all modules that users import; minutes, as 
 # These go through hundreds of thousands of cases, or of runs of programs whose like the other tests run, and the race
 # detector takes minutes for them. make race runs them with it, some of them shorter.
 CASES = ^(TestAKeyWaitsInEachCaseOfTheModel|TestAKeyWaitsWhateverElseHappens|$(strip \
-	)TestCheckFinds.*|TestCheckIs.*|TestCheckSwitchesOffByName|TestCheckLeavesLuckOut|$(strip \
+	)TestCheckFinds|TestCheckFindsNothingIn.*|TestCheckIs.*|TestCheckSwitchesOffByName|TestCheckLeavesLuckOut|$(strip \
 	)TestCheckGoesOnAfterAFinding|TestCheckReportsWhatItTried|TestCheckEndsAProgramThatAsksWithoutEnd|$(strip \
 	)TestCheckDoesNotJudgeRightsThatNothingAsksFor|$(strip \
-	)TestNoTwoWorkOnASlice|TestRandomWays|TestEachPlantedBugIsFound|TestChurn|$(strip \
+	)TestNoTwoWorkOnASlice|TestTwoLeaveAtOnce|TestRandomWays|TestEachPlantedBugIsFound|TestChurn|$(strip \
 	)TestThroughputGrowsWithTheReplicas)$$
 
 # Two at once. The etcd operator's tests wait for real members most of the time, the others compute. Each target is one

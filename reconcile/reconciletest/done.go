@@ -49,7 +49,7 @@ func (r *stepRun) controller(res *Resource, id identity) (owner item) {
 
 // outlived reports whether a third party has deleted what belonged to objects that were done, and still are: then the
 // end of the run says nothing.
-func (r *run) outlived() bool {
+func (r verdict) outlived() bool {
 	for _, owner := range r.outliving {
 		now := r.server.lookup(owner.resource, keyOf(owner.object))
 		if now == nil || now.GetUID() != owner.object.GetUID() || !isDone(item{now, owner.resource}) {
