@@ -29,7 +29,16 @@ func (c *Controller) Alive() error { return c.alive() }
 
 // Handle reconciles the key of a claim, within a ctx, as a worker does.
 func (c *Controller) Handle(ctx context.Context, claim workqueue.Claim[Key]) {
-	w := newWorker(c, ctx, ctx, nil)
-	defer w.stuckTimer.Stop()
-	w.handle(claim)
+	handle, _ := c.Worker(ctx, nil)
+	handle(claim)
+}
+
+// Worker makes a worker of the goroutine that calls it, for one claim. checkStuck is what its timer calls.
+func (c *Controller) Worker(ctx context.Context, startReplacement func()) (handle func(workqueue.Claim[Key]),
+	checkStuck func()) {
+	w := newWorker(c, ctx, ctx, startReplacement)
+	return func(claim workqueue.Claim[Key]) {
+		defer w.stuckTimer.Stop()
+		w.handle(claim)
+	}, w.checkStuck
 }

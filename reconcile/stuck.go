@@ -33,7 +33,8 @@ func (w *worker) setTimer(d time.Duration) {
 	}
 }
 
-// checkStuck is called by the timer. It counts the call that goes on if that is stuck.
+// checkStuck is called by the timer. It counts the call that goes on if that is stuck, and is not counted yet: two of
+// these may find the same call, since the timer may be set again before this one has looked.
 func (w *worker) checkStuck() {
 	w.armed.Store(false)
 	r := w.current.Load()
@@ -41,35 +42,40 @@ func (w *worker) checkStuck() {
 		return
 	}
 	began, goesOn := r.GoesOn()
-	if early := time.Until(began.Add(w.timeout + stuckAfter)); goesOn && early > 0 {
+	if !goesOn {
+		return
+	}
+	if early := time.Until(began.Add(w.timeout + stuckAfter)); early > 0 {
 		w.setTimer(early) // it was set for an earlier call
 		return
 	}
+	stack := lifecycle.StackOfGoroutine(w.id) // with no lock held: it stops the world. It is of r if r goes on after it
+	where := cmp.Or(lifecycle.WhereInUserCode(stack), "an unknown place")
 	var calls, missing int
-	var stack string
-	r.WhileItGoesOn(func() { calls, missing, stack = w.countStuck() })
+	r.WhileItGoesOn(func() { calls, missing = w.countStuck(where) })
 	if calls == 0 {
-		return // it has returned
+		return // it has returned, or is counted already
 	}
 	r.Log().Error(nil, "Reconcile does not return although its context has ended: its key is out of service until it "+
 		"does or the process restarts", "after", w.timeout+stuckAfter, "otherWorkers", w.workers-missing, "stuckCalls",
 		calls, "stack", stack)
 }
 
-// countStuck counts the call as stuck, which goes on, and lets another worker take over. It returns what the log says.
-func (w *worker) countStuck() (calls, missing int, stack string) {
+// countStuck counts the call as stuck, which goes on, and lets another worker take over. It returns what the log says,
+// or nothing if the call is counted already.
+func (w *worker) countStuck(where string) (calls, missing int) {
+	if !w.turn.SetStuck(where) {
+		return 0, 0
+	}
 	w.stuck.mu.Lock()
+	defer w.stuck.mu.Unlock()
 	w.stuck.calls++
 	if w.stuck.calls <= w.workers && w.runCtx.Err() == nil {
 		w.startReplacement()
 	} else {
 		w.stuck.missing++
 	}
-	calls, missing = w.stuck.calls, w.stuck.missing
-	w.stuck.mu.Unlock()
-	stack = lifecycle.StackOfGoroutine(w.id)
-	w.turn.SetStuck(cmp.Or(lifecycle.WhereInUserCode(stack), "an unknown place"))
-	return calls, missing, stack
+	return w.stuck.calls, w.stuck.missing
 }
 
 // callReturned records that the call has returned, which its run says already.

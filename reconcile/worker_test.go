@@ -105,6 +105,32 @@ func TestACallIsStuckAtItsOwnTime(t *testing.T) {
 	})
 }
 
+// TestAStuckCallIsCountedOnce even if two of the timer's functions find it: the first may be held up until the timer,
+// which a later call has set again, fires for that one.
+func TestAStuckCallIsCountedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var checkStuck func()
+		replacements := 0
+		var c *reconcile.Controller
+		c = newController(t, func(context.Context, reconcile.Key) (reconcile.Result, error) {
+			time.Sleep(time.Hour)
+			require.Equal(t, 1, c.Stuck())
+			checkStuck()
+			require.Equal(t, 1, c.Stuck())
+			return reconcile.Result{}, nil
+		}, reconcile.Options{Timeout: time.Minute})
+		c.Enqueue(parent)
+		claim, err := c.Queue().Take(t.Context())
+		require.NoError(t, err)
+		handle, check := c.Worker(t.Context(), func() { replacements++ })
+		checkStuck = check
+		handle(claim)
+		require.Equal(t, 1, replacements)
+		require.Zero(t, c.Stuck())
+		require.NoError(t, c.Alive())
+	})
+}
+
 func TestAControllerIsNeverLeftWithoutWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &journal{}

@@ -30,8 +30,9 @@ type Turn struct {
 	stuckIn atomic.Pointer[string] // where in the user's code the run is stuck; nil if it is not
 }
 
-// SetStuck says where in the user's code the run is stuck.
-func (w *Turn) SetStuck(where string) { w.stuckIn.Store(&where) }
+// SetStuck says where in the user's code the run is stuck, and reports whether it is the first to say so of this run.
+// It is called while the run goes on.
+func (w *Turn) SetStuck(where string) (first bool) { return w.stuckIn.CompareAndSwap(nil, &where) }
 
 // NoLongerStuck ends what SetStuck has begun, and reports whether it has been called.
 func (w *Turn) NoLongerStuck() bool { return w.stuckIn.Load() != nil && w.stuckIn.Swap(nil) != nil }
