@@ -50,15 +50,17 @@ type Run struct {
 
 	// mu may be taken with the Table's held. Only WhileItGoesOn calls a function with mu held.
 	mu sync.Mutex
-	// Guarded by mu. ended is true when the call has returned. details is nil until it is needed, and no longer changes
-	// when ended is true.
+	// Guarded by mu. ended is true when the call has returned. details is nil until it is needed. When ended is true,
+	// neither it nor what it points to changes any longer, except for the values in details.writes.
 	details *details
 	ended   bool
 }
 
 // details are what most runs do not have. The Run's mu guards them until the Run has ended.
 type details struct {
-	writes map[WriteID]bool // what the run has written; true for those that created their object
+	// What the run has written; true for those that created their object. Events may tell that when the Run has ended,
+	// too, so the values are read and changed with the Table's mu held; the Run adds keys with its own.
+	writes map[WriteID]bool
 	// Its requests to write: the first of them in their order, and how many came after these. A record does not change
 	// once it is here.
 	requests     []status.Write
@@ -211,7 +213,7 @@ func (r *Run) hasWritten(v WriteID) bool {
 	return own
 }
 
-// markCreated records that a write of the run created its object.
+// markCreated records that a write of the run created its object. The Table's mu is held; the Run may have ended.
 func (r *Run) markCreated(v WriteID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -219,7 +221,7 @@ func (r *Run) markCreated(v WriteID) {
 }
 
 // seen returns the details of a run that has ended, or nil. It takes no lock: the goroutine that calls it has ended the
-// run, and details does not change after that.
+// run. To read the values of writes needs the Table's mu.
 func (r *Run) seen() *details { return r.details }
 
 // written returns what a run that has ended has written, and the first of its requests to write. d may be nil.
