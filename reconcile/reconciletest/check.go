@@ -352,7 +352,7 @@ func (c *check) reference() bool {
 		failed := c.ideal
 		c.ideal = c.run(all, nil)
 		c.jitters = c.jitters || partAt(failed.trace, c.ideal.trace) != ""
-		if c.stands(all, nil, failed.failure, mustFail) {
+		if c.stands(all, nil, failed.failure, mustFail) > 0 {
 			c.found(all, failed, failed.failure.about())
 			return false
 		}
@@ -504,22 +504,25 @@ func (c *check) judge(s schedule, o *ending) {
 	if c.doubted[sort] >= mostDoubts {
 		return
 	}
-	if !c.stands(s, c.ideal, o.failure, o.failure.mustFail()) {
+	failed := c.stands(s, c.ideal, o.failure, o.failure.mustFail())
+	if failed == 0 {
 		c.doubted[sort]++
 		return
 	}
-	smaller, end := c.shrink(s, o)
+	smaller, end := c.shrink(s, o, min(failed, mustFail))
 	c.found(smaller, end, o.failure.about())
 }
 
-// stands reports whether the failure of a run is one of the program: it is there again, in as many replays as it must.
-func (c *check) stands(s schedule, ideal *ending, b *breach, must int) bool {
+// stands returns in how many replays the failure of a run is there again, if that is in as many as it must for it to be
+// one of the program; 0: it is not.
+func (c *check) stands(s schedule, ideal *ending, b *breach, must int) int {
 	failed := c.failures(s, ideal, b)
 	if failed < must {
 		c.t.Logf("a schedule has failed once, and in %d of %d replays, which is too seldom to be judged: %s", failed,
 			replays, s)
+		return 0
 	}
-	return failed >= must
+	return failed
 }
 
 // mustFail returns in how many replays a failure has to be there again. What differs from another run may be due to
@@ -574,12 +577,13 @@ func (c *check) random(until time.Time) {
 	}
 }
 
-// shrink takes out of a schedule that fails what is not needed: disturbances, and steps at the end.
-func (c *check) shrink(s schedule, o *ending) (schedule, *ending) {
+// shrink takes out of a schedule that fails what is not needed for it to fail in as many replays as it must:
+// disturbances, and steps at the end.
+func (c *check) shrink(s schedule, o *ending, must int) (schedule, *ending) {
 	for i := 0; i < len(s.disturbances) && len(s.disturbances) > 1; {
 		less := s
 		less.disturbances = slices.Delete(slices.Clone(s.disturbances), i, i+1)
-		if smaller := c.fails(less, c.ideal); smaller != nil && smaller.failure.about() == o.failure.about() {
+		if smaller := c.fails(less, c.ideal, must); smaller != nil && smaller.failure.about() == o.failure.about() {
 			s, o = less, smaller
 			continue
 		}
@@ -592,17 +596,18 @@ func (c *check) shrink(s schedule, o *ending) (schedule, *ending) {
 		if ideal.failure != nil {
 			continue // Settled is about all steps
 		}
-		if smaller := c.fails(less, ideal); smaller != nil && smaller.failure.rule == o.failure.rule {
+		if smaller := c.fails(less, ideal, must); smaller != nil && smaller.failure.rule == o.failure.rule {
 			return less, smaller
 		}
 	}
 	return s, o
 }
 
-// fails returns how a smaller schedule ends, if it fails as reliably as the larger one; nil: it does not.
-func (c *check) fails(s schedule, ideal *ending) *ending {
+// fails returns how a smaller schedule ends, if it fails in as many replays as it must, so that what is shown fails as
+// reliably as the larger one; nil: it does not.
+func (c *check) fails(s schedule, ideal *ending, must int) *ending {
 	o := c.run(s, ideal)
-	if o.failure == nil || c.jitters && c.failures(s, ideal, o.failure) < o.failure.mustFail() {
+	if o.failure == nil || c.jitters && c.failures(s, ideal, o.failure) < must {
 		return nil
 	}
 	return o

@@ -504,6 +504,24 @@ func TestCheckBelievesAWriteThatMustNotHappen(t *testing.T) {
 	require.NotEmpty(t, reconciletest.Search(t, s), "the replay %q finds nothing", found.Replay)
 }
 
+// TestAnAlwaysFindingKeepsWhatMakesItCertain is about a write that must not happen: with two crashes it always does, and
+// with one in some runs.
+func TestAnAlwaysFindingKeepsWhatMakesItCertain(t *testing.T) {
+	s, luck := greets(plain(right)), 0
+	s.Always = func(w reconciletest.Write, _ *reconciletest.Server) error {
+		if w.Incarnation == 2 {
+			luck++
+		}
+		if w.Incarnation == 3 || w.Incarnation == 2 && luck%3 == 1 {
+			return errors.New("it is written after a crash")
+		}
+		return nil
+	}
+	const both = "v1 seed=0 steps=1: crash before create configmaps #1; crash before create configmaps #2"
+	s.Steps = s.Steps[:1]
+	require.Equal(t, both, reconciletest.Shrunk(t, s, both))
+}
+
 // TestAStepThatComesEarly waits until the object that it applies is gone, as a user does who makes it anew: applied to
 // an object that is being deleted, it would be lost.
 func TestAStepThatComesEarly(t *testing.T) {

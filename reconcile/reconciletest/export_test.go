@@ -56,6 +56,22 @@ func Singles(t *testing.T, sc Scenario) []*Finding {
 	return c.findings
 }
 
+// Shrunk returns what is left of a schedule that fails, of a program that is not deterministic.
+func Shrunk(t *testing.T, sc Scenario, text string) string {
+	t.Helper()
+	s, err := sc.parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCheck(t, &sc, 0)
+	c.reference()
+	c.jitters = true
+	if c.try(s); len(c.findings) == 0 {
+		t.Fatalf("%s finds nothing", s)
+	}
+	return c.findings[0].Replay
+}
+
 // Order returns the first n schedules with one disturbance, and those of which it gets the ends, in their order.
 func Order(t *testing.T, sc Scenario, n int) (all, ended []string) {
 	t.Helper()
