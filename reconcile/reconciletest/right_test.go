@@ -244,6 +244,35 @@ func TestAGeneratedNameMayBeUsedAgain(t *testing.T) {
 	require.Empty(t, reconciletest.Search(t, unusual))
 }
 
+// TestAGeneratedNameOfAnotherKindIsKept is about a program that gives a Secret the generated name of its ConfigMap, and
+// leaves it as it is when a third party has deleted the ConfigMap.
+func TestAGeneratedNameOfAnotherKindIsKept(t *testing.T) {
+	unusual := unusualScenario("a status with a resourceVersion")
+	unusual.Run = plain(func(ctx context.Context, _ *unstructured.Unstructured, c clients) error {
+		configs, secrets := c.core.CoreV1().ConfigMaps("default"), c.core.CoreV1().Secrets("default")
+		there, err := configs.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		if len(there.Items) == 0 {
+			m, err := configs.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "a-"}},
+				metav1.CreateOptions{})
+			if err != nil {
+				return err
+			}
+			there.Items = append(there.Items, *m)
+		}
+		if all, err := secrets.List(ctx, metav1.ListOptions{}); err != nil || len(all.Items) > 0 {
+			return err
+		}
+		_, err = secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: there.Items[0].Name}},
+			metav1.CreateOptions{})
+		return err
+	})
+	unusual.Steps, unusual.Replay = unusual.Steps[:1], "v1 seed=0 steps=1: delete configmaps in step 1"
+	require.Equal(t, "ends alike", first(t, unusual).Rule)
+}
+
 // setStatus gives a Greeting a status, unless it has it.
 func setStatus(ctx context.Context, c clients, g *unstructured.Unstructured, status map[string]any) error {
 	if there, _, _ := unstructured.NestedMap(g.Object, "status"); fmt.Sprint(there) == fmt.Sprint(status) {

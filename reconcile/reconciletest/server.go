@@ -106,8 +106,8 @@ type Server struct {
 	random    *rand.Rand // guarded by mu
 	uids      uint64     // guarded by mu
 	listeners []func()   // guarded by mu: each ends one
-	// generated are the prefixes of the names that the server has made, by name; guarded by mu.
-	generated map[string]string
+	// generated are the prefixes of the names that the server has made, by what they name, without UID; guarded by mu.
+	generated map[identity]string
 }
 
 // NewServer makes a server that holds nothing but its namespaces. An option that is wrong fails the test at once. In a
@@ -131,7 +131,7 @@ func NewServer(t testing.TB, o Options) *Server {
 // The server keeps every version of every object, so its memory grows with each write.
 func Start(o Options) (*Server, error) {
 	s := &Server{
-		t: program{}, store: newStore(), generated: map[string]string{}, aggregated: maps.Clone(o.Aggregated),
+		t: program{}, store: newStore(), generated: map[identity]string{}, aggregated: maps.Clone(o.Aggregated),
 		codecs: serializer.NewCodecFactory(scheme.Scheme), random: rand.New(rand.NewPCG(o.Seed, 0)),
 		webhooks: o.Webhooks, rules: o.Rules, types: applyconfigurations.NewTypeConverter(scheme.Scheme),
 	}
@@ -326,8 +326,8 @@ func (s *Server) newUID() types.UID {
 	return types.UID(fmt.Sprintf("%08x-0000-4000-8000-%012x", s.random.Uint32(), s.uids))
 }
 
-// generateName makes a name from a prefix, as the real server does: five characters that form no words.
-func (s *Server) generateName(prefix string) string {
+// generateName makes a name for an object from a prefix, as the real server does: five characters that form no words.
+func (s *Server) generateName(resource, namespace, prefix string) string {
 	const alphabet, suffix, longest = "bcdfghjklmnpqrstvwxz2456789", 5, 63
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -336,15 +336,16 @@ func (s *Server) generateName(prefix string) string {
 	for range suffix {
 		b.WriteByte(alphabet[s.random.IntN(len(alphabet))])
 	}
-	s.generated[b.String()] = prefix
+	s.generated[identity{resource: resource, namespace: namespace, name: b.String()}] = prefix
 	return b.String()
 }
 
-// prefixOf returns what the server has made a name from, or nothing: somebody else has chosen it.
-func prefixOf(s *Server, name string) string {
+// prefixOf returns what the server has made the name of an object from, or nothing: somebody else has chosen it, such as
+// a program that gives an object the generated name of another one.
+func prefixOf(s *Server, resource, namespace, name string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.generated[name]
+	return s.generated[identity{resource: resource, namespace: namespace, name: name}]
 }
 
 // makeList makes the list that is the answer to a request for these objects, which it shares.

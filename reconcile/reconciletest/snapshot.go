@@ -57,7 +57,7 @@ func takeSnapshot(s *Server, outside map[string]map[string]any, mask func(*unstr
 		for _, o := range s.store.list(r.GroupResource(), s.Version()) {
 			u := treeOf(o)
 			all = append(all, held{r.GroupResource().String(), u})
-			name := alikeName(s, u)
+			name := alikeName(s, r.GroupResource().String(), u)
 			if name != u.GetName() {
 				made[u.GetName()] = name
 			}
@@ -97,11 +97,11 @@ func takeSnapshot(s *Server, outside map[string]map[string]any, mask func(*unstr
 }
 
 // alikeName returns what stands for the name of an object in a snapshot. Two names that the server has generated from
-// one prefix are alike, also if a program gives one that it has seen to an object that it makes anew. The number of a
-// ControllerRevision counts what there has been, and in a name it does the same.
-func alikeName(s *Server, u *unstructured.Unstructured) string {
+// one prefix are alike, also if a program gives one that it has seen to an object of its kind that it makes anew. The
+// number of a ControllerRevision counts what there has been, and in a name it does the same.
+func alikeName(s *Server, resource string, u *unstructured.Unstructured) string {
 	name := u.GetName()
-	if prefix := cmp.Or(u.GetGenerateName(), prefixOf(s, name)); prefix != "" {
+	if prefix := cmp.Or(u.GetGenerateName(), prefixOf(s, resource, u.GetNamespace(), name)); prefix != "" {
 		return prefix + "*"
 	}
 	if isRevision(u) {

@@ -36,13 +36,13 @@ func TestASnapshotKeepsWhatHasOneNameOutside(t *testing.T) {
 // TestNamesThatStandForOthers in a snapshot.
 func TestNamesThatStandForOthers(t *testing.T) {
 	s := NewServer(t, Options{})
-	generated := s.generateName("web-")
+	generated := s.generateName("configmaps", "default", "web-")
 	for name, test := range map[string]struct {
 		object string
 		want   string
 	}{
 		"generated":             {`{"metadata": {"generateName": "web-", "name": "web-x"}}`, "web-*"},
-		"generated, used again": {`{"metadata": {"name": "` + generated + `"}}`, "web-*"},
+		"generated, used again": {`{"metadata": {"namespace": "default", "name": "` + generated + `"}}`, "web-*"},
 		"chosen":                {`{"metadata": {"name": "web-x"}}`, "web-x"},
 		"a revision with its number": {`{"apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": 12,
 			"metadata": {"name": "web-4f-12"}}`, "web-4f-<revision>"},
@@ -54,7 +54,7 @@ func TestNamesThatStandForOthers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := &unstructured.Unstructured{}
 			require.NoError(t, json.Unmarshal([]byte(test.object), &o.Object))
-			require.Equal(t, test.want, alikeName(s, o))
+			require.Equal(t, test.want, alikeName(s, "configmaps", o))
 		})
 	}
 	replace := replacer(map[string]string{"web-1": "web-<revision>", "web-12": "web-<revision>"})

@@ -70,7 +70,7 @@ func (s *Server) insert(c *call, o object) error {
 		return err
 	}
 	if o.GetName() == "" && o.GetGenerateName() != "" {
-		o.SetName(s.generateName(o.GetGenerateName()))
+		o.SetName(s.generateName(c.resource.GroupResource().String(), o.GetNamespace(), o.GetGenerateName()))
 	}
 	for o.SetUID(s.newUID()); isAddressTaken(s, c.resource, o); {
 		o.SetUID(s.newUID())
