@@ -11,6 +11,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // snapshot is what the server holds, without what may differ between two runs that end alike: each object as its lines
@@ -23,9 +25,17 @@ const touchedBy = "reconciletest.thermostat-go.github.com/touched"
 var (
 	uidText = regexp.MustCompile(`[0-9a-f]{8}-0000-4000-8000-[0-9a-f]{12}`)
 	// worldIP is an address that the world gives to pods, in the order in which they start.
-	worldIP  = regexp.MustCompile(`\b198\.18\.\d{1,3}\.\d{1,3}\b`)
+	worldIP = regexp.MustCompile(`\b198\.18\.\d{1,3}\.\d{1,3}\b`)
+	// nameText is a name of an object, or a word.
+	nameText = regexp.MustCompile(`[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?`)
 	timeText = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 )
+
+// kept is an object of a server, which taking a snapshot changes.
+type kept struct {
+	resource schema.GroupResource
+	object   *unstructured.Unstructured
+}
 
 // snapshotOf takes one of a run.
 func snapshotOf(r *run) snapshot {
@@ -42,30 +52,38 @@ func snapshotOf(r *run) snapshot {
 
 // takeSnapshot takes one, with what is held outside. Leases and Events are left out.
 func takeSnapshot(s *Server, outside map[string]map[string]any, mask func(*unstructured.Unstructured)) snapshot {
-	type held struct {
-		resource string
-		object   *unstructured.Unstructured
-	}
-	var all []held
-	names := map[string]string{} // of UIDs, and of the pods that have an address
-	made := map[string]string{}  // what stands for names that may differ
+	var all []kept
 	for _, r := range kindsOf(s) {
 		switch r.GroupResource().String() {
 		case "leases.coordination.k8s.io", "events", "events.events.k8s.io":
 			continue
 		}
 		for _, o := range s.store.list(r.GroupResource(), s.Version()) {
-			u := treeOf(o)
-			all = append(all, held{r.GroupResource().String(), u})
-			name := alikeName(s, r.GroupResource().String(), u)
-			if name != u.GetName() {
-				made[u.GetName()] = name
-			}
-			if ip, ok, _ := unstructured.NestedString(u.Object, "status", "podIP"); ok {
-				names[ip] = fmt.Sprintf("<ip of %s %s/%s>", r.Resource, u.GetNamespace(), name)
-			}
-			names[string(u.GetUID())] = fmt.Sprintf("<uid of %s %s/%s>", r.Resource, u.GetNamespace(), name)
+			all = append(all, kept{r.GroupResource(), treeOf(o)})
 		}
+	}
+	return snapshotFrom(s, all, outside, mask)
+}
+
+// snapshotFrom takes a snapshot of the objects that a server holds.
+func snapshotFrom(s *Server, all []kept, outside map[string]map[string]any,
+	mask func(*unstructured.Unstructured)) snapshot {
+	names := map[string]string{} // of UIDs, and of the pods that have an address
+	made := map[string]string{}  // what stands for names that are generated
+	revisions := revisionNames(all)
+	for _, h := range all {
+		u := h.object
+		name := alikeName(s, h.resource.String(), u)
+		if name != u.GetName() {
+			made[u.GetName()] = name
+		}
+		if isRevision(u) {
+			name = cmp.Or(revisions[types.NamespacedName{Namespace: u.GetNamespace(), Name: name}], name)
+		}
+		if ip, ok, _ := unstructured.NestedString(u.Object, "status", "podIP"); ok {
+			names[ip] = fmt.Sprintf("<ip of %s %s/%s>", h.resource.Resource, u.GetNamespace(), name)
+		}
+		names[string(u.GetUID())] = fmt.Sprintf("<uid of %s %s/%s>", h.resource.Resource, u.GetNamespace(), name)
 	}
 	replace := replacer(made)
 	text := func(v string) string {
@@ -78,38 +96,77 @@ func takeSnapshot(s *Server, outside map[string]map[string]any, mask func(*unstr
 		v = worldIP.ReplaceAllStringFunc(v, func(ip string) string { return cmp.Or(names[ip], "<ip of nothing>") })
 		return timeText.ReplaceAllString(replace.Replace(v), "<time>")
 	}
+	textIn := func(namespace string) func(v string) string { // in which revisions may be named
+		return func(v string) string {
+			return text(nameText.ReplaceAllStringFunc(v, func(name string) string {
+				return cmp.Or(revisions[types.NamespacedName{Namespace: namespace, Name: name}], name)
+			}))
+		}
+	}
 	snap := snapshot{}
 	for _, h := range all {
-		key := text(fmt.Sprintf("%s %s/%s", h.resource, h.object.GetNamespace(), h.object.GetName()))
+		namespace, name := h.object.GetNamespace(), h.object.GetName()
+		key := text(fmt.Sprintf("%s %s/%s", h.resource, namespace, name))
+		if isRevision(h.object) {
+			key = textIn(namespace)(fmt.Sprintf("%s %s/%s", h.resource, namespace, name))
+		}
 		generation := h.object.GetGeneration()
 		mask(h.object)
 		if len(h.object.Object) == 0 {
 			continue
 		}
 		stripMetadata(h.object)
-		lines := flattened(h.object.Object, generation, text)
-		snap[snap.free(key)] = lines
+		snap[snap.free(key)] = flattened(h.object.Object, generation, textIn(namespace))
 	}
 	for _, name := range slices.Sorted(maps.Keys(outside)) {
-		snap[snap.free(text(name))] = flattened(outside[name], 0, text)
+		snap[snap.free(text(name))] = flattened(outside[name], 0, textIn(""))
 	}
 	return snap.ordered()
 }
 
 // alikeName returns what stands for the name of an object in a snapshot. Two names that the server has generated from
-// one prefix are alike, also if a program gives one that it has seen to an object of its kind that it makes anew. The
-// number of a ControllerRevision counts what there has been, and in a name it does the same.
+// one prefix are alike, also if a program gives one that it has seen to an object of its kind that it makes anew.
 func alikeName(s *Server, resource string, u *unstructured.Unstructured) string {
 	name := u.GetName()
 	if prefix := cmp.Or(u.GetGenerateName(), prefixOf(s, resource, u.GetNamespace(), name)); prefix != "" {
 		return prefix + "*"
 	}
-	if isRevision(u) {
-		if base, ok := strings.CutSuffix(name, fmt.Sprintf("-%v", u.Object["revision"])); ok {
-			return base + "-<revision>"
+	return name
+}
+
+// revisionNames returns what stands for the names of ControllerRevisions that end in their numbers: the rank among
+// those whose names begin alike, since the number itself counts what there has been. A name without a namespace is for
+// what has none; of two in several namespaces it is the last one.
+func revisionNames(all []kept) map[types.NamespacedName]string {
+	numbers := map[types.NamespacedName][]int64{} // by namespace and by how the names begin
+	for _, h := range all {
+		if begins, number, ok := numbered(h.object); ok {
+			numbers[begins] = append(numbers[begins], number)
 		}
 	}
-	return name
+	names := map[types.NamespacedName]string{}
+	for _, h := range all {
+		begins, number, ok := numbered(h.object)
+		if !ok {
+			continue
+		}
+		alike := numbers[begins]
+		slices.Sort(alike)
+		name := fmt.Sprintf("%s-<revision %d of %d>", begins.Name, slices.Index(alike, number)+1, len(alike))
+		names[types.NamespacedName{Namespace: h.object.GetNamespace(), Name: h.object.GetName()}] = name
+		names[types.NamespacedName{Name: h.object.GetName()}] = name
+	}
+	return names
+}
+
+// numbered returns how the name of a ControllerRevision begins, and the number that it ends in.
+func numbered(u *unstructured.Unstructured) (begins types.NamespacedName, number int64, ok bool) {
+	if !isRevision(u) {
+		return begins, 0, false
+	}
+	number, _, _ = unstructured.NestedInt64(u.Object, "revision")
+	name, ok := strings.CutSuffix(u.GetName(), fmt.Sprintf("-%d", number))
+	return types.NamespacedName{Namespace: u.GetNamespace(), Name: name}, number, ok
 }
 
 func isRevision(u *unstructured.Unstructured) bool {
@@ -165,16 +222,23 @@ func (s snapshot) ordered() snapshot {
 	return sorted
 }
 
-// stripMetadata removes what the server makes, and what only counts. The generation stays, for flatten.
+// stripMetadata removes what the server makes, what only counts, and the name, which the key has. The generation stays, for flatten.
 func stripMetadata(u *unstructured.Unstructured) {
 	if isRevision(u) {
 		delete(u.Object, "revision") // which counts the revisions that there have been
 	}
+	if name := u.GetName(); name != "" { // which a revision may have, too
+		for _, path := range [][]string{{"spec", "hostname"}, {"metadata", "labels", appsv1.StatefulSetPodNameLabel}} {
+			if own, _, _ := unstructured.NestedString(u.Object, path...); own == name {
+				_ = unstructured.SetNestedField(u.Object, "<its name>", path...) // there is such a path
+			}
+		}
+	}
 	metadata, _ := u.Object["metadata"].(map[string]any)
-	for _, field := range []string{"uid", "resourceVersion", "creationTimestamp", "managedFields"} {
+	for _, field := range []string{"name", "uid", "resourceVersion", "creationTimestamp", "managedFields"} {
 		delete(metadata, field)
 	}
-	delete(metadata, "generateName") // which the name has
+	delete(metadata, "generateName")
 	if annotations, ok := metadata["annotations"].(map[string]any); ok {
 		delete(annotations, appsv1.DeprecatedTemplateGeneration) // which counts changes, as the generation does
 		if delete(annotations, touchedBy); len(annotations) == 0 {
