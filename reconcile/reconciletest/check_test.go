@@ -504,8 +504,8 @@ func TestCheckBelievesAWriteThatMustNotHappen(t *testing.T) {
 	require.NotEmpty(t, reconciletest.Search(t, s), "the replay %q finds nothing", found.Replay)
 }
 
-// TestAnAlwaysFindingKeepsWhatMakesItCertain is about a write that must not happen: with two crashes it always does, and
-// with one in some runs.
+// TestAnAlwaysFindingKeepsWhatMakesItCertain is about a write that must not happen: with two crashes it always does,
+// and with one in some runs.
 func TestAnAlwaysFindingKeepsWhatMakesItCertain(t *testing.T) {
 	s, luck := greets(plain(right)), 0
 	s.Always = func(w reconciletest.Write, _ *reconciletest.Server) error {

@@ -340,8 +340,8 @@ func (s *Server) generateName(resource, namespace, prefix string) string {
 	return b.String()
 }
 
-// prefixOf returns what the server has made the name of an object from, or nothing: somebody else has chosen it, such as
-// a program that gives an object the generated name of another one.
+// prefixOf returns what the server has made the name of an object from, or nothing: somebody else has chosen it, such
+// as a program that gives an object the generated name of another one.
 func prefixOf(s *Server, resource, namespace, name string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

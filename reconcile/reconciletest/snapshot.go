@@ -222,7 +222,8 @@ func (s snapshot) ordered() snapshot {
 	return sorted
 }
 
-// stripMetadata removes what the server makes, what only counts, and the name, which the key has. The generation stays, for flatten.
+// stripMetadata removes what the server makes, what only counts, and the name, which the key has. The
+// generation stays, for flatten.
 func stripMetadata(u *unstructured.Unstructured) {
 	if isRevision(u) {
 		delete(u.Object, "revision") // which counts the revisions that there have been
