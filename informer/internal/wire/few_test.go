@@ -4,6 +4,7 @@ package wire
 
 import (
 	"reflect"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -24,6 +25,7 @@ func TestOnlyManyObjectsShare(t *testing.T) {
 	for range 5 {
 		d := NewDecoder(Type{Item: reflect.TypeFor[corev1.Pod]()}, intern.Never)
 		var labels []uintptr
+		var objects []any // they stay alive, or another one may get the same address
 		for i := range 2*few + 3 {
 			r := raw{event: watch.Added, data: body}
 			if i < few { // changes are no more objects
@@ -31,11 +33,13 @@ func TestOnlyManyObjectsShare(t *testing.T) {
 			}
 			e := d.decode(r, true)
 			require.NoError(t, e.Err)
+			objects = append(objects, e.Object)
 			labels = append(labels, reflect.ValueOf(e.Object.(*corev1.Pod).Labels).Pointer())
 		}
 		for i := range 2 * few {
 			require.NotContains(t, labels[i+1:], labels[i])
 		}
+		runtime.KeepAlive(objects)
 		shares = shares || labels[2*few] == labels[2*few+1] && labels[2*few] == labels[2*few+2]
 	}
 	require.True(t, shares)
