@@ -46,9 +46,10 @@
 // both kinds may stand side by side. A [informer.Referenced] keeps what the objects of this replica's caches name.
 //
 //   - A replica that wants slices of others fills its caches first, by one list each beside the watch, while their
-//     owners go on, also those that leave. So the keys of a slice that is handed over with its word wait for no list.
-//     Slices whose owner has died come without, and their keys wait until all caches have them. The keys of other
-//     slices go on. At the start each cache lists twice: before the replica is in the table it keeps nothing.
+//     owners go on, also those that leave. So the keys of a slice that is handed over with its word wait for no list,
+//     unless the owner leaves and two lists in a row take longer than it waits. Slices whose owner has died come
+//     without, and their keys wait until all caches have them. The keys of other slices go on. At the start each cache
+//     lists twice: before the replica is in the table it keeps nothing.
 //   - A cache that cannot list, as without the right to, or when its CustomResourceDefinition is gone, holds up each
 //     slice that comes, whichever kind or namespace its keys need, for as long as that lasts: a key that does not see
 //     its objects would make them again. A slice stays with an owner that stays, and its keys run there. One that
