@@ -12,6 +12,8 @@
 //	  |    '---------------------------------------------------------'                                  |
 //	  +---------------------------- create / update / patch / delete -----------------------------------+
 //
+// Names in parentheses are of functions, for those who read the code; the reading order at the end has the files.
+//
 // # Vocabulary
 //
 //   - An object has a [Key], its namespace and name, which another object may have after it, and a UID, which no other
@@ -69,9 +71,9 @@
 //
 //   - The server cannot be reached: the cache keeps answering, and [Health] says that it is Stale, since when, and why.
 //   - A watch fails, by a 503 or a dropped connection: the next watch resumes where it was. What leads to a new list is
-//     in the table of fault.go: an expired version (410), a resource that is not found (404), an answer that cannot be
-//     true or decoded, and a watch that is refused twice in a row for another reason. After a list, handlers are told
-//     only of what differs from the store (writer.known).
+//     in the table of fault.go (reflector.failed, leadsToList): an expired version (410), a resource that is not found
+//     (404), an answer that cannot be true or decoded, and a watch that is refused twice in a row for another reason.
+//     After a list, handlers are told only of what differs from the store (writer.known).
 //   - No watch can be had, whatever the server answers: after 5 minutes the reflector lists instead, page by page, and
 //     lists again after pauses of up to 5 minutes. After three such lists the cache is Failed for that reason, or
 //     Denied, and it is as old as the latest list (reflector.failed).
@@ -110,7 +112,8 @@
 //     later (429, 503, a timeout, Retry-After), or cannot be reached.
 //   - The client, its transport, Options.Transform, an index function or an inline handler does not return: if the
 //     reflector or the store is in one call for three minutes, the cache is Stale, and not fresh. Health.StuckHandler
-//     names any other handler (pulse.watch). The verifier and callers of Live only wait.
+//     names any other handler (pulse.watch): its events merge, and nothing else waits for it, but for Run at its end, see
+//     [Options].StopGrace. The verifier and callers of Live only wait.
 //   - A handler panics or ends its goroutine (runtime.Goexit, and so t.FailNow): see [Handler]. A panic of the client,
 //     its transport or a method of an object ends the process, and nothing but a handler may end its goroutine.
 //   - A server lags: the store rejects data older than its own. There is one exception: if the cluster itself has gone
@@ -173,7 +176,7 @@
 //	                                another list begins
 //	verifier   with a reflector,    with that                      Run
 //	           if asked for
-//	handler    Run, AddHandler      the same, or Remove            Run, Remove
+//	handler    Run, AddHandler      the same, or Remove            Run, Remove, if it returns
 //	inline     store, AddHandler,   the handler has returned from  the same
 //	handler    Rescope              the events in hand
 //	request    lister, verifier,    the answer to a list begins    the same

@@ -29,11 +29,12 @@ import (
 //	garbled      an event that cannot be decoded, or is cut off      the 2nd time at a version  Stale
 //	refused      any other answer: 400, 405, 422, 500, 504           the 2nd time in a row      Stale
 //
-// A try comes after a pause that grows from failure to failure, from 0.8 s at most to 30 s, and begins anew once a
-// watch has lived for longLived; that before a list does not while the latest complete list is younger than patience.
-// What the server asks for in Retry-After comes on top. Where a list after patience is no help, the next one comes
-// after patience again; where any other list is followed by no watch, the next one comes after a pause that grows from
-// 1 s to 5 min. After maxVain lists without a watch the resource cannot be watched: the cache is Failed unless it is
+// A try comes after a pause that grows from failure to failure, and begins anew once a watch has lived for longLived:
+// from 50 ms to 30 s before a watch (reflector.reconnect), from 0.4 to 0.8 s to 30 s before a list (reflector.relist),
+// which does not begin anew while the latest complete list is younger than patience. What the server asks for in
+// Retry-After comes on top. Where a list after patience is no help, the next one comes after patience again; where any
+// other list is followed by no watch, the next one comes after a pause that grows from 1 to 2 s to 5 min
+// (reflector.listPace). After maxVain lists without a watch the resource cannot be watched: the cache is Failed unless it is
 // Denied. A cache without a complete list is not Stale but Failed. A watch that has lived for longLived, or has brought
 // something, ends each row of failures. Yet a list follows after patience if each watch has ended before its time and
 // brought nothing, however long it has lived.

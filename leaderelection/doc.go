@@ -45,7 +45,8 @@
 //
 // The holder counts from 0, when it SENT the renewal, and not from a, when the answer arrived: the server may have
 // written r at any moment between the two, and the challenger may have read it that early. The challenger counts from
-// b, when it had READ r. See tenure.extend and observation.since.
+// b, when it had READ r. See tenure.extend (tenure.go) and observation.since (view.go). At the deadline the fence
+// (fence.go) cancels each request under way that writes: the server may still carry it out.
 //
 // # Why two tenures do not overlap
 //

@@ -7,6 +7,9 @@
 //	  ^                                       +------------------ Get / index lookups ------------+
 //	  +------------------------------- create / update / patch / delete --------------------------+
 //
+// This says what a user of the package relies on. How it is kept, by which function, and in which order to read the
+// code is in internals.md.
+//
 // # The loop
 //
 // Every controller in Kubernetes is this loop: observe what is, compare it with what is wanted, act on the difference,
@@ -64,7 +67,7 @@
 //   - /readyz fails while a cache is not Live, and while the process could not lead. [Manager.Run] returns when
 //     everything that it started has ended, or says what has not.
 //
-// The file internals.md of this package has the promises in full, each with the function that keeps it.
+// The file internals.md has these promises in full.
 //
 // # Own writes
 //

@@ -42,7 +42,8 @@
 //
 // For every key, between New and ShutDown, with any number of goroutines:
 //
-//   - Exclusion. At most one worker has it (core.start, core.finish). A claim ends once; the queue counts further calls
+//   - Exclusion. At most one worker has it: only a key that is idle gets into line (core.want, in core.go), and it is
+//     active from core.start to core.finish. A claim ends once; the queue counts further calls
 //     and ignores them (Claim.use).
 //   - Once. At most one more run of it is outstanding beyond the present one (core.want).
 //   - At least once. A run begins after each add, or the key is among those that [Queue.Drain] returns.

@@ -13,9 +13,10 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
-// Inherit waits until the caches have seen what the last leader has left, or ctx ends. Caches that have not after a
-// while list anew, and doubted is true; seen is false if some have not even so. It returns what is left to the next
-// leader as it was to this one: what no cache here is to show, or has not shown.
+// Inherit waits until the caches have seen what the last leader has left, or ctx ends. Caches that have not after
+// DoubtAfter, 10 s, list anew, and doubted is true; seen is false if some have not even so after as long again. Caches
+// with selectors list anew after a second. It returns what is left to the next leader as it was to this one: what no
+// cache here is to show, or has not shown.
 func (all Ledgers) Inherit(ctx context.Context, left []Legacy) (rest []Legacy, seen, doubted bool) {
 	log, in := klog.FromContext(ctx), newInheritance(all.withUnknownInformers(left))
 	var waiting []heir

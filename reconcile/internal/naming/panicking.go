@@ -16,8 +16,8 @@ import (
 // An object on which a function of the user's panics, the one that names keys or a condition, is invalid for its
 // source. Nothing says which keys it names now. So each of its changes names the keys that it had when the functions
 // last returned, and the functions are called again: when the object changes, and, since they may depend on more than
-// the object, after pauses that grow. For an object that is gone they are called again a few times, whether there is
-// another one of its name or not.
+// the object, after pauses that grow. When they return, those of its new state are named as well. For an object that is
+// gone they are called again a few times, whether there is another one of its name or not.
 
 const (
 	firstAskAgain = time.Second
