@@ -112,7 +112,7 @@
 //     later (429, 503, a timeout, Retry-After), or cannot be reached.
 //   - The client, its transport, Options.Transform, an index function or an inline handler does not return: if the
 //     reflector or the store is in one call for three minutes, the cache is Stale, and not fresh. Health.StuckHandler
-//     names any other handler (pulse.watch): its events merge, and nothing else waits for it, but for Run at its end, see
+//     names any other handler (pulse.watch): its events merge, and nothing waits for it but Run at its end, see
 //     [Options].StopGrace. The verifier and callers of Live only wait.
 //   - A handler panics or ends its goroutine (runtime.Goexit, and so t.FailNow): see [Handler]. A panic of the client,
 //     its transport or a method of an object ends the process, and nothing but a handler may end its goroutine.

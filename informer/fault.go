@@ -34,10 +34,10 @@ import (
 // which does not begin anew while the latest complete list is younger than patience. What the server asks for in
 // Retry-After comes on top. Where a list after patience is no help, the next one comes after patience again; where any
 // other list is followed by no watch, the next one comes after a pause that grows from 1 to 2 s to 5 min
-// (reflector.listPace). After maxVain lists without a watch the resource cannot be watched: the cache is Failed unless it is
-// Denied. A cache without a complete list is not Stale but Failed. A watch that has lived for longLived, or has brought
-// something, ends each row of failures. Yet a list follows after patience if each watch has ended before its time and
-// brought nothing, however long it has lived.
+// (reflector.listPace). After maxVain lists without a watch the resource cannot be watched: the cache is Failed unless
+// it is Denied. A cache without a complete list is not Stale but Failed. A watch that has lived for longLived, or has
+// brought something, ends each row of failures. Yet a list follows after patience if each watch has ended before its
+// time and brought nothing, however long it has lived.
 type fault int
 
 const (
