@@ -1,7 +1,6 @@
 package house
 
 import (
-	"encoding/json"
 	"flag"
 	"fmt"
 	"maps"
@@ -66,13 +65,9 @@ func TestDependenciesAreListed(t *testing.T) {
 func dependencies(t *testing.T, p string) map[string]string {
 	found := map[string]string{}
 	for _, system := range []string{"linux", "darwin", "windows"} {
-		const format = `{{with .Module}}{"Path": {{printf "%q" .Path}}, "Dir": {{printf "%q" .Dir}}}{{end}}`
-		decoder := json.NewDecoder(strings.NewReader(
-			run(t, root, []string{"GOOS=" + system}, "go", "list", "-deps", "-f", format, "./"+p)))
-		for decoder.More() {
-			var m struct{ Path, Dir string }
-			require.NoError(t, decoder.Decode(&m))
-			if m.Path != module {
+		packages := graph(t, system)
+		for _, dep := range append(packages[module+"/"+p].Deps, module+"/"+p) {
+			if m := packages[dep].Module; m != nil && m.Path != module {
 				found[m.Path] = m.Dir
 			}
 		}
