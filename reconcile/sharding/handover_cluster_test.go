@@ -68,19 +68,19 @@ func (h *handOvers) allSince(moment time.Time, keys int) bool {
 // last run in the one to its next run in the other. Each key runs every 100 ms, so up to that it has nothing to wait
 // for. Each fifth run writes, and the next owner has to see that.
 func TestCleanHandOvers(t *testing.T) {
+	cluster := testcluster.New(t, testcluster.Options{DisableNode: true,
+		Controllers: []string{"serviceaccount-controller"}})
 	for _, shared := range []bool{false, true} {
-		t.Run(fmt.Sprint("caches of a share: ", shared), func(t *testing.T) { cleanHandOvers(t, shared) })
+		t.Run(fmt.Sprint("caches of a share: ", shared), func(t *testing.T) { cleanHandOvers(t, cluster, shared) })
 	}
 }
 
-func cleanHandOvers(t *testing.T, shared bool) {
+func cleanHandOvers(t *testing.T, cluster *testcluster.Cluster, shared bool) {
 	const keys = 60
 	rounds := 3
 	if soak() {
 		rounds = 30
 	}
-	cluster := testcluster.New(t, testcluster.Options{DisableNode: true,
-		Controllers: []string{"serviceaccount-controller"}})
 	f, h := emptyFleet(t), &handOvers{last: map[reconcile.Key]lastRun{}}
 	f.base, f.namespace, f.slices, f.pause = cluster.Config(), cluster.Namespace(t), keys, 5*time.Millisecond
 	f.shared = shared
