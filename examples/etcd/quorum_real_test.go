@@ -69,6 +69,7 @@ func (l *writers) write(ctx context.Context, prefix string) {
 		l.lock.Lock()
 		l.acked[key] = time.Now()
 		l.lock.Unlock()
+		<-time.After(5 * time.Millisecond)
 	}
 	if c != nil {
 		c.Close()

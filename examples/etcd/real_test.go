@@ -185,8 +185,16 @@ type traffic struct {
 	*load.Load
 }
 
-func (w *real) load() traffic {
-	return traffic{w, load.Start(w.Context(), load.Options{Endpoints: w.endpoints, Pause: time.Millisecond})}
+func (w *real) load() traffic { return w.loadWith(load.Options{}) }
+
+// loadWith starts clients that leave most of the processors to the members and to the other tests, unless the options
+// say otherwise.
+func (w *real) loadWith(o load.Options) traffic {
+	o.Endpoints = w.endpoints
+	if o.Pause == 0 {
+		o.Pause = 10 * time.Millisecond
+	}
+	return traffic{w, load.Start(w.Context(), o)}
 }
 
 // goesOn waits for n more writes.
@@ -345,7 +353,7 @@ func TestVersions(t *testing.T) {
 			now := w.settles("version " + version)
 			require.Equal(t, version, now.Status.Version)
 		})
-		l := w.load()
+		l := w.loadWith(load.Options{Pause: time.Millisecond})
 		l.goesOn(4000) // until each member has a snapshot of this version
 		l.Stop()
 	}

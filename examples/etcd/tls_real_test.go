@@ -75,7 +75,7 @@ func (w *real) rotateUnderLoad(version v1.Version) {
 	w.refused("without TLS", "http://", nil)
 	w.refused("without a certificate", "https://", &tls.Config{RootCAs: config().RootCAs})
 
-	l := traffic{w, load.Start(w.Context(), load.Options{Endpoints: w.endpoints, TLS: config, Pause: time.Millisecond})}
+	l := w.loadWith(load.Options{TLS: config})
 	l.goesOn(100)
 	said := func(what string) {
 		lap := l.Lap()
