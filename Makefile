@@ -73,14 +73,20 @@ all-systems: systems ## the same for all modules that users import; minutes, as 
 		done; \
 	done
 
-# These go through hundreds of thousands of cases, or of runs of programs whose like the other tests run, and the race
-# detector takes minutes for them. make race runs them with it, some of them shorter.
+# These go through hundreds of thousands of cases, or of runs of programs whose like the other tests run, or measure
+# memory, and the race detector takes minutes for them. make race runs them with it, some of them shorter.
 CASES = ^(TestAKeyWaitsInEachCaseOfTheModel|TestAKeyWaitsWhateverElseHappens|$(strip \
-	)TestCheckFinds|TestCheckFindsNothingIn.*|TestCheckIs.*|TestCheckSwitchesOffByName|TestCheckLeavesLuckOut|$(strip \
-	)TestCheckGoesOnAfterAFinding|TestCheckReportsWhatItTried|TestCheckEndsAProgramThatAsksWithoutEnd|$(strip \
-	)TestCheckDoesNotJudgeRightsThatNothingAsksFor|$(strip \
+	)TestCheck.*|TestTwoProgramsThatFight|TestADeadProgramReachesNobody|TestMaskDropsObjects|$(strip \
 	)TestNoTwoWorkOnASlice|TestTwoLeaveAtOnce|TestRandomWays|TestEachPlantedBugIsFound|TestChurn|$(strip \
-	)TestThroughputGrowsWithTheReplicas)$$
+	)TestThroughputGrowsWithTheReplicas|TestARefusedCacheHoldsUpMoves|TestTheServerIsAway|$(strip \
+	)TestWhateverBecomesOfAWriteThatIsUnderWayItsKeyWaits|TestAWriteThatGoesWrongAtEveryWrite|$(strip \
+	)TestAStormOfConflicts|TestAThousandNamespacesComeAndGo|$(strip \
+	)TestBytes|TestRows|TestTenThousandNamesComeAndGo|$(strip \
+	)TestEverybodyKnowsTheTruthAfterAStorm|TestEverybodyKnowsTheShare|$(strip \
+	)TestAWatchThatCannotBeHadLeadsToAList|TestWhateverAWatchAnswersTheCacheIsNotOld|$(strip \
+	)TestEveryMessageIsDecodedAsItDecodesItself)$$
+CASES_IN = ./informer ./informer/internal/wire/intern ./reconcile ./reconcile/internal/debts \
+	./reconcile/reconciletest ./reconcile/sharding
 
 # Two at once. The etcd operator's tests wait for real members most of the time, the others compute. Each target is one
 # go test, so that with make --keep-going one that fails keeps none from running.
@@ -99,7 +105,7 @@ second = test-etcd test-controlplane test-node $(TESTED:%=test-in-%)
 test-library: build
 	$(TEST) $(RACE) -timeout 25m -skip '$(CASES)' $(LIBRARY)
 test-cases:
-	$(TEST) -timeout 25m -run '$(CASES)' ./reconcile/internal/debts ./reconcile/reconciletest ./reconcile/sharding
+	$(TEST) -timeout 25m -run '$(CASES)' $(CASES_IN)
 test-purego:
 	$(TEST) -tags purego ./informer/internal/wire/...
 test-allocations:
@@ -129,6 +135,9 @@ TWINS = ^TestOnACluster$$
 .PHONY: test-twins
 test-twins: build ## the operators on controller-runtime on a control plane; make release runs it
 	cd internal/controllerruntime && $(TEST) -count=1 -run '$(TWINS)' ./cronbackup ./tenant
+.PHONY: test-long
+test-long: build ## random writes on a bad network to a real control plane, for two minutes; make release runs it
+	$(TEST) $(RACE) -count=1 -timeout 25m -run '^TestRandomOwnWrites$$' ./reconcile -args -own-writes 2m
 .PHONY: test-shards
 test-shards: build ## the ReplicaSet controller's tests with three replicas at work; make release runs it
 	$(TEST) -count=1 -timeout 25m ./examples/replicaset -args -shards
@@ -325,7 +334,7 @@ test-release: ## does make release refuse what is broken? 3 minutes
 .PHONY: release prepare-release
 release: ## check everything and tag VERSION=v0.1.0; see .github/RELEASING.md
 	$(RELEASE) -db $(VULNDB) $(if $(OFFLINE),-offline) -check
-	$(MAKE) --no-print-directory lint test test-twins test-shards test-release client-go versions
+	$(MAKE) --no-print-directory lint test test-twins test-long test-shards test-release client-go versions
 	$(RELEASE) -db $(VULNDB) $(if $(OFFLINE),-offline) $(if $(CHECK),-check)
 prepare-release: ## write VERSION=v0.1.0 into the nested modules
 	$(RELEASE) -prepare
