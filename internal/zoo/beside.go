@@ -131,6 +131,53 @@ func (w *world) tend(ctx context.Context, m *object) bool {
 	return true
 }
 
+// replacing is what the controller of stateful sets does when a Set has another image: it deletes the Members with the
+// old one. ordered: not those that are not ready, for which it waits.
+func replacing(ordered bool) func(ctx context.Context, cfg *rest.Config) error {
+	return func(ctx context.Context, cfg *rest.Config) error {
+		client, err := dynamic.NewForConfig(cfg)
+		if err != nil {
+			return err
+		}
+		w := &world{client: client}
+		for ctx.Err() == nil {
+			list, err := client.Resource(resource(sets)).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				pause(ctx, time.Second)
+				continue
+			}
+			for i := range list.Items {
+				w.replace(ctx, &list.Items[i], ordered)
+			}
+			wait(ctx, client, list.GetResourceVersion())
+		}
+		return nil
+	}
+}
+
+// replace deletes the Members of a Set that have another image.
+func (w *world) replace(ctx context.Context, of *object, ordered bool) {
+	list, err := w.client.Resource(resource(members)).Namespace(of.GetNamespace()).List(ctx, metav1.ListOptions{
+		LabelSelector: "set=" + of.GetName()})
+	if err != nil {
+		return
+	}
+	for i := range list.Items {
+		m := &list.Items[i]
+		if text(m, "spec", "image") == text(of, "spec", "image") || m.GetDeletionTimestamp() != nil ||
+			ordered && !isReady(m) {
+			continue
+		}
+		_ = w.delete(ctx, members, m.GetNamespace(), m.GetName(), m.GetUID()) // the next round looks again
+	}
+}
+
+// isReady reports whether a Member runs the image that it is to run.
+func isReady(m *object) bool {
+	status, _ := m.Object["status"].(map[string]any)
+	return m.GetDeletionTimestamp() == nil && status["ready"] == true && status["image"] == text(m, "spec", "image")
+}
+
 // sizing is a controller of somebody else's that gives each Set a size, as an autoscaler of pods does.
 func sizing(ctx context.Context, cfg *rest.Config) error {
 	client, err := dynamic.NewForConfig(cfg)

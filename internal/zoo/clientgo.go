@@ -86,10 +86,13 @@ func onClientGo(ctx context.Context, cfg *rest.Config, r reconciler) error {
 			return nil
 		}
 		runCtx, cancel := context.WithTimeout(ctx, time.Minute)
-		if err := r(runCtx, w, key); err != nil {
+		if after, err := r.call(runCtx, w, key); err != nil {
 			queue.AddRateLimited(key)
 		} else {
 			queue.Forget(key)
+			if after > 0 {
+				queue.AddAfter(key, after)
+			}
 		}
 		cancel()
 		queue.Done(key)

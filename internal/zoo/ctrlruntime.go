@@ -69,7 +69,8 @@ func onControllerRuntime(ctx context.Context, cfg *rest.Config, r reconciler) er
 			}))
 	}
 	err = b.Complete(reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-		return reconcile.Result{}, r(ctx, w, req.NamespacedName)
+		after, err := r.call(ctx, w, req.NamespacedName)
+		return reconcile.Result{RequeueAfter: after}, err
 	}))
 	if err != nil {
 		return err

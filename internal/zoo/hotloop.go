@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
@@ -51,6 +52,14 @@ var hotLoop = []bug{
 		mistake:    "fields that the server fills in or writes in another way count as drift",
 		reconciler: comparing,
 		scenario:   defaulted(),
+	}, {
+		published: "konflux-ci/konflux-ci#4442",
+		class:     hotLoopClass,
+		mistake: "conditions are removed and added again, with the time of now: another one whenever a second has " +
+			"passed",
+		reconciler: copying,
+		scenario:   copied(),
+		heldBack:   true,
 	},
 }
 
@@ -133,4 +142,88 @@ func comparing(fixed bool) reconciler {
 		}
 		return w.update(ctx, sets, s)
 	}
+}
+
+// copied is a Cluster that is scaled down, and has a condition for each Member.
+func copied() reconciletest.Scenario {
+	s := scenario(spec{"replicas": 2}, spec{"replicas": 1})
+	s.Beside = append(s.Beside, beside)
+	s.Settled = func(s *reconciletest.Server) error {
+		c := held(s, clusters, "a")
+		conditions, _, _ := unstructured.NestedSlice(c.Object, "status", "conditions")
+		for _, condition := range conditions {
+			if condition.(map[string]any)["status"] != "True" {
+				return fmt.Errorf("a condition is %v", condition)
+			}
+		}
+		want := int(number(c, "spec", "replicas"))
+		if len(conditions) != want || len(all(s, members)) != want {
+			return fmt.Errorf("there are %d conditions and %d members", len(conditions), len(all(s, members)))
+		}
+		return nil
+	}
+	return s
+}
+
+// copying makes the Members of a Cluster, and copies into conditions of its status which of them are ready.
+func copying(fixed bool) reconciler {
+	return func(ctx context.Context, w *world, key types.NamespacedName) error {
+		c, err := w.live(ctx, clusters, key.Namespace, key.Name)
+		if c == nil || err != nil {
+			return err
+		}
+		before := c.DeepCopy()
+		conditions, _, _ := unstructured.NestedSlice(c.Object, "status", "conditions")
+		if !fixed {
+			conditions = nil
+		}
+		wanted := map[any]bool{}
+		for i := range number(c, "spec", "replicas") {
+			name := ordinal(c.GetName(), i)
+			m, err := w.live(ctx, members, key.Namespace, name)
+			if err != nil {
+				return err
+			}
+			if m == nil {
+				if err := w.create(ctx, members, child(c, members, name, spec{"image": "good"})); err != nil {
+					return err
+				}
+			}
+			wanted[name] = true
+			conditions = setCondition(conditions, name, m != nil && isReady(m))
+		}
+		conditions = slices.DeleteFunc(conditions, func(c any) bool { return !wanted[c.(map[string]any)["type"]] })
+		set(c, conditions, "status", "conditions")
+		if !equal(before, c) {
+			if err := w.updateStatus(ctx, clusters, c); err != nil {
+				return err
+			}
+		}
+		there, err := w.listLive(ctx, members, key.Namespace, key.Name)
+		if err != nil {
+			return err
+		}
+		for _, m := range there {
+			if !wanted[m.GetName()] {
+				if err := w.delete(ctx, members, key.Namespace, m.GetName(), m.GetUID()); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+}
+
+// setCondition gives a condition its status, and the time of now if that is another one than before.
+func setCondition(all []any, name string, is bool) []any {
+	condition := map[string]any{"type": name, "status": map[bool]string{true: "True", false: "False"}[is],
+		"lastTransitionTime": time.Now().UTC().Format(time.RFC3339)}
+	i := slices.IndexFunc(all, func(c any) bool { return c.(map[string]any)["type"] == name })
+	switch {
+	case i < 0:
+		return append(all, condition)
+	case all[i].(map[string]any)["status"] != condition["status"]:
+		all[i] = condition
+	}
+	return all
 }

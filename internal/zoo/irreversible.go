@@ -46,14 +46,30 @@ var irreversible = []bug{
 		reconciler: rolling,
 		scenario:   goodBadGood(),
 		heldBack:   true,
+	}, {
+		published: "xlab-uiuc/acto#209",
+		class:     irreversibleClass,
+		mistake: "leaders that are not ready are waited for before their own stateful set gets the spec that mends " +
+			"them",
+		reconciler: leading,
+		scenario:   goodBadGood(replacing(false)),
+		heldBack:   true,
+	}, {
+		published: "valkey-io/valkey-operator#357",
+		class:     irreversibleClass,
+		mistake: "the stateful set of a pod that does not start is mended, and nothing replaces the pod, since the " +
+			"controller of stateful sets waits for it",
+		reconciler: nodes,
+		scenario:   goodBadGood(replacing(true)),
+		heldBack:   true,
 	},
 }
 
 // goodBadGood applies a spec that works, one that does not, and the first one again.
-func goodBadGood() reconciletest.Scenario {
+func goodBadGood(stand ...func(context.Context, *rest.Config) error) reconciletest.Scenario {
 	good, bad := spec{"replicas": 2, "image": "good"}, spec{"replicas": 2, "image": badImage}
 	s := scenario(good, bad, good)
-	s.Beside = []func(context.Context, *rest.Config) error{beside}
+	s.Beside = append(stand, beside)
 	s.Settled = func(s *reconciletest.Server) error {
 		c := held(s, clusters, "a")
 		for _, m := range all(s, members) {
@@ -144,6 +160,86 @@ func rolling(fixed bool) reconciler {
 		}
 		if old != nil {
 			return w.delete(ctx, members, key.Namespace, old.GetName(), old.GetUID())
+		}
+		return nil
+	}
+}
+
+// leading has a Set of one leader and, when that is ready, a Set of one follower.
+func leading(fixed bool) reconciler {
+	return func(ctx context.Context, w *world, key types.NamespacedName) error {
+		c, err := w.live(ctx, clusters, key.Namespace, key.Name)
+		if c == nil || err != nil {
+			return err
+		}
+		for _, role := range []string{"leader", "follower"} {
+			s, err := w.live(ctx, sets, key.Namespace, c.GetName()+"-"+role)
+			if err != nil {
+				return err
+			}
+			ready := false
+			if s != nil {
+				m, err := w.live(ctx, members, key.Namespace, ordinal(s.GetName(), 0))
+				if err != nil {
+					return err
+				}
+				ready = m != nil && isReady(m)
+			}
+			if s != nil && !ready && !fixed {
+				return nil // its address is needed; an event comes when it is ready
+			}
+			if changed, err := w.setImage(ctx, c, s, c.GetName()+"-"+role); changed || err != nil {
+				return err // an event comes
+			}
+			if !ready {
+				return nil // an event comes when it is
+			}
+		}
+		return nil
+	}
+}
+
+// setImage gives a Set of one Member the image of its Cluster, and makes it if it is nil. It reports whether there was
+// something to do.
+func (w *world) setImage(ctx context.Context, c, s *object, name string) (bool, error) {
+	image := text(c, "spec", "image")
+	switch {
+	case s == nil:
+		return true, w.create(ctx, sets, child(c, sets, name, spec{"count": int64(1), "image": image}))
+	case text(s, "spec", "image") != image:
+		set(s, image, "spec", "image")
+		return true, w.update(ctx, sets, s)
+	}
+	return false, nil
+}
+
+// nodes has a Set of one Member for each replica, and changes the image of one after the other.
+func nodes(fixed bool) reconciler {
+	return func(ctx context.Context, w *world, key types.NamespacedName) error {
+		c, err := w.live(ctx, clusters, key.Namespace, key.Name)
+		if c == nil || err != nil {
+			return err
+		}
+		for i := range number(c, "spec", "replicas") {
+			name := ordinal(c.GetName(), i)
+			s, err := w.live(ctx, sets, key.Namespace, name)
+			if err != nil {
+				return err
+			}
+			if changed, err := w.setImage(ctx, c, s, name); changed || err != nil {
+				return err // an event comes
+			}
+			m, err := w.live(ctx, members, key.Namespace, ordinal(name, 0))
+			if err != nil {
+				return err
+			}
+			if m != nil && isReady(m) && text(m, "spec", "image") == text(s, "spec", "image") {
+				continue
+			}
+			if fixed && m != nil && !isReady(m) && text(m, "spec", "image") != text(s, "spec", "image") {
+				return w.delete(ctx, members, key.Namespace, m.GetName(), m.GetUID())
+			}
+			return nil // an event comes when the Member is ready
 		}
 		return nil
 	}

@@ -44,7 +44,8 @@ func onThermostat(ctx context.Context, cfg *rest.Config, r reconciler) error {
 		}}
 	c, err := reconcile.NewController("zoo", reconcile.Func(
 		func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
-			return reconcile.Result{}, r(ctx, w, types.NamespacedName(key))
+			after, err := r.call(ctx, w, types.NamespacedName(key))
+			return reconcile.Result{RequeueAfter: after}, err
 		}), reconcile.Options{})
 	if err != nil {
 		return err

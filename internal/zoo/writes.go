@@ -2,9 +2,12 @@ package zoo
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
@@ -26,7 +29,85 @@ var writes = []bug{
 		mistake:    "more pods are made than asked for, since the cache does not show all of them",
 		reconciler: counting(3),
 		scenario:   neverMore(3),
+	}, {
+		published: "ray-project/kuberay#4849",
+		class:     writesClass,
+		mistake: "two jobs are made for one tick, since their names are random and the cache does not show that the " +
+			"tick was noted",
+		reconciler: ticking,
+		scenario:   scheduled(),
+		heldBack:   true,
 	},
+}
+
+// scheduled is a Cluster with a Member for each minute.
+func scheduled() reconciletest.Scenario {
+	s := scenario(spec{"every": 60})
+	s.Steps = append(s.Steps, reconciletest.Wait(150*time.Second))
+	s.Always = func(w reconciletest.Write, s *reconciletest.Server) error {
+		if w.Resource.Resource != members || w.New == nil {
+			return nil
+		}
+		for _, m := range all(s, members) {
+			if number(m, "spec", "tick") == number(w.New, "spec", "tick") && m.GetUID() != w.New.GetUID() {
+				return fmt.Errorf("%s and %s are of one tick", m.GetName(), w.New.GetName())
+			}
+		}
+		return nil
+	}
+	s.Settled = func(s *reconciletest.Server) error {
+		if len(all(s, members)) == 0 {
+			return errors.New("there is no member")
+		}
+		return nil
+	}
+	return s
+}
+
+// ticking makes a Member at each full minute, or what the Cluster has in place of minutes, and notes in the status
+// which one was the last. What was missed is left out, but for the last one.
+func ticking(fixed bool) reconciler {
+	return func(ctx context.Context, w *world, key types.NamespacedName) error {
+		c, err := w.cluster(ctx, key, false)
+		if c == nil || err != nil || c.GetDeletionTimestamp() != nil {
+			return err
+		}
+		now, every, last := time.Now().Unix(), number(c, "spec", "every"), number(c, "status", "last")
+		tick := now - now%every
+		if last > 0 && tick > last {
+			if err := w.makeTick(ctx, c, tick, fixed); err != nil {
+				return err
+			}
+		}
+		if tick > last {
+			c = c.DeepCopy()
+			set(c, map[string]any{"last": tick}, "status")
+			if err := w.updateStatus(ctx, clusters, c); err != nil {
+				return err
+			}
+		}
+		again(ctx, time.Until(time.Unix(tick+every, 0)))
+		return nil
+	}
+}
+
+// makeTick makes the Member of a tick: with a generated name, or with one of which there can be one only.
+func (w *world) makeTick(ctx context.Context, c *object, tick int64, named bool) error {
+	m := child(c, members, "", spec{"tick": tick})
+	if !named {
+		m.SetGenerateName(c.GetName() + "-")
+		return w.create(ctx, members, m)
+	}
+	m.SetName(ordinal(c.GetName(), tick/number(c, "spec", "every")))
+	refused := w.create(ctx, members, m)
+	if !apierrors.IsAlreadyExists(refused) {
+		return refused
+	}
+	there, err := w.live(ctx, members, m.GetNamespace(), m.GetName())
+	if err == nil && (there == nil || !metav1.IsControlledBy(there, c)) {
+		return refused // it is of an earlier Cluster, and goes
+	}
+	return err
 }
 
 // neverMore is a Cluster that must never have more Members than it asks for.

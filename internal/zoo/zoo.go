@@ -14,7 +14,7 @@
 //	thermostat.go clientgo.go ctrlruntime.go   the three libraries
 //	beside.go                                  what makes and runs Members, in place of Kubernetes
 //	earlier.go downup.go crash.go unseen.go    the bugs, by class
-//	writes.go irreversible.go leftover.go hotloop.go rights.go
+//	writes.go irreversible.go leftover.go hotloop.go rights.go deletion.go refused.go order.go
 //	zoo_test.go planted_test.go                the tables, and what they cost
 //
 // README.md has the tables as they were measured.
@@ -82,9 +82,21 @@ type bug struct {
 // the objects that carry its name in the label "cluster" has changed.
 type reconciler func(ctx context.Context, w *world, key types.NamespacedName) error
 
+// call calls a reconciler, and returns how soon it is to be called again without an event; zero: not at all.
+func (r reconciler) call(ctx context.Context, w *world, key types.NamespacedName) (again time.Duration, err error) {
+	err = r(context.WithValue(ctx, againKey{}, &again), w, key)
+	return again, err
+}
+
+type againKey struct{}
+
+// again asks for another call of the reconciler that has ctx, after a while.
+func again(ctx context.Context, after time.Duration) { *ctx.Value(againKey{}).(*time.Duration) = after }
+
 // zoo returns all bugs.
 func zoo() []bug {
-	return slices.Concat(earlier, downUp, crash, unseen, writes, irreversible, leftOver, hotLoop, rights)
+	return slices.Concat(earlier, downUp, crash, unseen, writes, irreversible, leftOver, hotLoop, rights, deletion,
+		refused, order)
 }
 
 // world is what a reconciler sees and does.
@@ -103,6 +115,20 @@ func (w *world) live(ctx context.Context, name, namespace, of string) (*object, 
 		return nil, nil
 	}
 	return o, err
+}
+
+// listLive lists what carries the name of a Cluster from the server, past the cache.
+func (w *world) listLive(ctx context.Context, name, namespace, cluster string) ([]*object, error) {
+	list, err := w.client.Resource(resource(name)).Namespace(namespace).List(ctx, metav1.ListOptions{
+		LabelSelector: "cluster=" + cluster})
+	if err != nil {
+		return nil, err
+	}
+	var all []*object
+	for i := range list.Items {
+		all = append(all, &list.Items[i])
+	}
+	return all, nil
 }
 
 // cluster returns a Cluster from the cache, or, if what follows needs to know how it is now, from the server.
