@@ -548,6 +548,29 @@ func TestAStepThatComesEarly(t *testing.T) {
 	require.Contains(t, reconciletest.Traces(t, s, s.Replay, 1)[0], "next step at delete configmaps #1")
 }
 
+// TestAColdStartLetsAUserMakeAnew what a finalizer of its manifest keeps: that waits for the program, which is down again
+// afterwards.
+func TestAColdStartLetsAUserMakeAnew(t *testing.T) {
+	s := greets(plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+		if g.GetDeletionTimestamp() == nil {
+			return right(ctx, g, c)
+		}
+		g.SetFinalizers(nil)
+		_, err := c.greetings.Namespace(g.GetNamespace()).Update(ctx, g, metav1.UpdateOptions{})
+		return err
+	}))
+	s.Server.Roles, s.User = nil, ""
+	kept := func(text string) string {
+		return strings.Replace(greeting(text), "metadata: {", "metadata: {finalizers: [example.com/greeter], ", 1)
+	}
+	s.Steps = reconciletest.ApplyYAML(kept("hello"), kept("hello"), kept("hello"))
+	s.Steps[1] = reconciletest.Delete("greetings.example.com", "default", "a")
+	s.Replay = "v1 seed=0 steps=3: cold start"
+	trace := reconciletest.Traces(t, s, s.Replay, 1)[0]
+	require.Regexp(t, `(?s)step 2.*start of incarnation 1.*CRASH.*step 3.*start of incarnation 2`, trace)
+	require.Empty(t, reconciletest.Search(t, s))
+}
+
 // givesUp returns a program that forgets a write which failed twice, with errors of some kind.
 func givesUp(kind func(first, second error) bool) func(context.Context, *rest.Config) error {
 	return func(ctx context.Context, cfg *rest.Config) error {

@@ -67,7 +67,7 @@ const (
 
 // What can go wrong at a step.
 const (
-	coldStart = "cold start" // all steps are done before the program starts
+	coldStart = "cold start" // all steps are done before the program starts, but for what a user waits for
 	down      = "down in"    // the program dies before the step, and starts again after it
 	downTwice = "down over"  // the same, over this step and the next
 	// the watches break before the step; after the next one they begin anew, with lists

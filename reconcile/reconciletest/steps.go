@@ -112,12 +112,14 @@ func (r *stepRun) insist(do func() error) error {
 	return err
 }
 
-// serves starts all programs, also those that begin when all steps are done: what a user does needs one of them.
-func (r *stepRun) serves() {
+// serves starts all programs, also those that begin when all steps are done: what a user does needs one of them. It
+// reports whether there were any to start.
+func (r *stepRun) serves() (any bool) {
 	cold := r.cold
 	r.cold = false
-	r.startDown()
+	any = r.startDown()
 	r.cold = cold
+	return any
 }
 
 // doReordered applies the manifests of a step in another order, and lets the program settle after each. What the server
@@ -157,8 +159,10 @@ func (r *stepRun) noteDeleted(since int64) {
 }
 
 // outlast waits until what a step applies is not being deleted any more, as a user does who makes an object anew. The
-// program has to be up for that, since the object may have its finalizer.
+// program has to be up for that, since the object may have its finalizer. One that begins when all steps are done is
+// down again afterwards.
 func (r *stepRun) outlast(step Step) bool {
+	served := false
 	for _, document := range step.documents {
 		for try := range 3 { // "next step at" may cut a try short, and it is this step that it wants
 			res, o, err := parseManifest(r.server, document)
@@ -169,12 +173,15 @@ func (r *stepRun) outlast(step Step) bool {
 			if there == nil || there.GetDeletionTimestamp() == nil {
 				break
 			}
-			if r.startDown(); len(r.processes) == 0 {
-				break
-			}
+			served = r.serves() || served
 			if r.settle(); try > 0 && r.failure == nil {
 				r.see(disturbance{}) // what keeps it may be that the program has not seen the deletion
 			}
+		}
+	}
+	for _, d := range r.schedule.all(coldStart) {
+		if served && r.failure == nil {
+			r.crash(d, false)
 		}
 	}
 	return r.failure == nil
