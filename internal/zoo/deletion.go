@@ -28,8 +28,8 @@ var deletion = []bug{
 	}, {
 		published: "external-secrets/external-secrets#3609",
 		class:     deletionClass,
-		mistake: "the finalizer is removed by what the policy Delete asks for, and nothing removes it when the policy " +
-			"has become another one",
+		mistake: "the finalizer is removed by what the policy Delete asks for, and nothing removes it when the " +
+			"policy has become another one",
 		reconciler: pushing,
 		scenario:   pushed(),
 		heldBack:   true,

@@ -36,11 +36,13 @@ func exported() reconciletest.Scenario {
 		return string(data) + "\n---\n"
 	}
 	s := scenario()
-	s.Steps = reconciletest.ApplyYAML(export("x")+cluster(spec{"export": "x"}), export("y")+cluster(spec{"export": "y"}))
+	s.Steps = reconciletest.ApplyYAML(export("x")+cluster(spec{"export": "x"}),
+		export("y")+cluster(spec{"export": "y"}))
 	s.Settled = func(s *reconciletest.Server) error {
 		c := held(s, clusters, "a")
-		if of := held(s, sets, text(c, "spec", "export")); of == nil || text(c, "status", "url") != text(of, "spec", "url") {
-			return fmt.Errorf("the URL is %q, and the export is %q", text(c, "status", "url"), text(c, "spec", "export"))
+		url, export := text(c, "status", "url"), text(c, "spec", "export")
+		if of := held(s, sets, export); of == nil || text(of, "spec", "url") != url {
+			return fmt.Errorf("the URL is %q, and the export is %q", url, export)
 		}
 		return nil
 	}

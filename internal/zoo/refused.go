@@ -44,7 +44,8 @@ func sameTemplate(o, old *object) field.ErrorList {
 	if old == nil || text(o, "spec", "image") == text(old, "spec", "image") {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(field.NewPath("spec", "image"), text(o, "spec", "image"), "field is immutable")}
+	image := field.NewPath("spec", "image")
+	return field.ErrorList{field.Invalid(image, text(o, "spec", "image"), "field is immutable")}
 }
 
 // running runs the image of a Cluster once, by a Set.

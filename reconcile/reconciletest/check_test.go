@@ -548,8 +548,8 @@ func TestAStepThatComesEarly(t *testing.T) {
 	require.Contains(t, reconciletest.Traces(t, s, s.Replay, 1)[0], "next step at delete configmaps #1")
 }
 
-// TestAColdStartLetsAUserMakeAnew what a finalizer of its manifest keeps: that waits for the program, which is down again
-// afterwards.
+// TestAColdStartLetsAUserMakeAnew what a finalizer of its manifest keeps: that waits for the program, which is down
+// again afterwards.
 func TestAColdStartLetsAUserMakeAnew(t *testing.T) {
 	s := greets(plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
 		if g.GetDeletionTimestamp() == nil {
