@@ -66,10 +66,10 @@ var irreversible = []bug{
 }
 
 // goodBadGood applies a spec that works, one that does not, and the first one again.
-func goodBadGood(stand ...func(context.Context, *rest.Config) error) reconciletest.Scenario {
+func goodBadGood(more ...duty) reconciletest.Scenario {
 	good, bad := spec{"replicas": 2, "image": "good"}, spec{"replicas": 2, "image": badImage}
 	s := scenario(good, bad, good)
-	s.Beside = append(stand, beside)
+	s.Beside = []func(context.Context, *rest.Config) error{standIn(append(more, fill, tend)...)}
 	s.Settled = func(s *reconciletest.Server) error {
 		c := held(s, clusters, "a")
 		for _, m := range all(s, members) {
