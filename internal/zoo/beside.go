@@ -115,7 +115,7 @@ func (v *view) next(ctx context.Context, worked bool) {
 			return
 		}
 		if !worked && seen == nil {
-			seen = time.After(0) // what has come with it is taken along
+			seen = time.After(time.Microsecond) // in which everything that happens now has come
 		}
 	}
 }
@@ -230,6 +230,7 @@ var sizing = standIn(func(ctx context.Context, w *world, v *view) (worked bool) 
 	for _, s := range inOrder(v.sets) {
 		if text(s, "spec", "size") == "" {
 			worked = true
+			pause(ctx, 10*time.Millisecond)
 			s = s.DeepCopy()
 			set(s, "large", "spec", "size")
 			_ = w.update(ctx, sets, s)

@@ -31,6 +31,7 @@ var earlier = []bug{
 				text(v, "spec", "ring") == text(of, "spec", "ring")
 		}),
 		scenario: remade(),
+		rightOf:  "k8ssandra/cass-operator#118",
 	}, {
 		published: "Orange-OpenSource/casskop#316",
 		class:     earlierClass,
@@ -39,6 +40,7 @@ var earlier = []bug{
 			return strings.HasPrefix(v.GetName(), of.GetName()+"-")
 		}),
 		scenario: remade(),
+		rightOf:  "k8ssandra/cass-operator#118",
 	}, {
 		published: "pravega/zookeeper-operator#312",
 		class:     earlierClass,
@@ -47,6 +49,7 @@ var earlier = []bug{
 			return v.GetNamespace() == of.GetNamespace() && v.GetLabels()["cluster"] == of.GetName()
 		}),
 		scenario: remade(),
+		rightOf:  "k8ssandra/cass-operator#118",
 	}, {
 		published:  "elastic/cloud-on-k8s#5249",
 		class:      earlierClass,

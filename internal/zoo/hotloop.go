@@ -28,18 +28,21 @@ var hotLoop = []bug{
 		mistake:    "a new status is made in each run, with the requests in any order",
 		reconciler: listing("requests", 30),
 		scenario:   scenario(spec{"replicas": 1}),
+		rightOf:    "operator-framework/operator-lifecycle-manager#1816",
 	}, {
 		published:  "RedHatInsights/clowder#148",
 		class:      hotLoopClass,
 		mistake:    "lists in the status are not ordered",
 		reconciler: listing("deployments", 50),
 		scenario:   scenario(spec{"replicas": 1}),
+		rightOf:    "operator-framework/operator-lifecycle-manager#1816",
 	}, {
 		published:  "maistra/istio-operator#261",
 		class:      hotLoopClass,
 		mistake:    "the members of a mesh change their order in the status, and each update of it wakes the operator",
 		reconciler: listing("configuredMembers", 35),
 		scenario:   scenario(spec{"replicas": 1}),
+		rightOf:    "operator-framework/operator-lifecycle-manager#1816",
 	}, {
 		published:  "infrawatch/service-telemetry-operator#141",
 		class:      hotLoopClass,

@@ -27,18 +27,21 @@ var irreversible = []bug{
 		mistake:    "a step before the one that changes pods needs a running pod",
 		reconciler: waiting(func(ready, there int64, _ bool) bool { return there > 0 && ready == 0 }),
 		scenario:   goodBadGood(),
+		rightOf:    "humio/humio-operator#210",
 	}, {
 		published:  "k8ssandra/cass-operator#334",
 		class:      irreversibleClass,
 		mistake:    "the stateful set is not touched while an update of it is under way, and a bad one never ends",
 		reconciler: waiting(func(_, _ int64, updating bool) bool { return updating }),
 		scenario:   goodBadGood(),
+		rightOf:    "humio/humio-operator#210",
 	}, {
 		published:  "redpanda-data/redpanda-operator#196",
 		class:      irreversibleClass,
 		mistake:    "a changed spec is not looked at while a broker crashes",
 		reconciler: waiting(func(ready, there int64, updating bool) bool { return ready != there || updating }),
 		scenario:   goodBadGood(),
+		rightOf:    "humio/humio-operator#210",
 	}, {
 		published:  "kubernetes/kubernetes#67250",
 		class:      irreversibleClass,
@@ -54,6 +57,7 @@ var irreversible = []bug{
 		reconciler: leading,
 		scenario:   goodBadGood(replacing(false)),
 		heldBack:   true,
+		long:       true,
 	}, {
 		published: "valkey-io/valkey-operator#357",
 		class:     irreversibleClass,
@@ -62,6 +66,7 @@ var irreversible = []bug{
 		reconciler: nodes,
 		scenario:   goodBadGood(replacing(true)),
 		heldBack:   true,
+		long:       true,
 	},
 }
 

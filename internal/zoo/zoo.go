@@ -76,6 +76,12 @@ type bug struct {
 	// heldBack says that the bug was written when Check was done, and that nothing was changed for it before it had
 	// been looked for once.
 	heldBack bool
+	// rightOf is the bug of which this one's version without the mistake, and its scenario, are those of, but for
+	// names; empty: of none. Only make zoo looks at both.
+	rightOf string
+	// long says that the version without the mistake takes long, and does what others do as well: TestZoo runs three
+	// seconds of its schedules, and make zoo all.
+	long bool
 }
 
 // reconciler is the part that the libraries have in common. It is called with the key of a Cluster, when that or one of

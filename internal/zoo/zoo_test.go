@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -34,6 +35,9 @@ var libraries = []library{{"client-go", onClientGo}, {"controller-runtime", onCo
 func TestMain(m *testing.M) {
 	klog.LogToStderr(false) // client-go logs each watch that ends
 	klog.SetOutput(io.Discard)
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400) // each run leaves a server behind, all at once
+	}
 	os.Exit(m.Run())
 }
 
@@ -41,6 +45,9 @@ func TestMain(m *testing.M) {
 func search(t *testing.T, b bug, fixed bool, l library, budget time.Duration) *reconciletest.Finding {
 	s := b.scenario
 	s.Budget, s.Findings = budget, 1
+	if b.long && fixed && !*tables {
+		s.Limit = 3 * time.Second
+	}
 	s.Run = func(ctx context.Context, cfg *rest.Config) error { return l.run(ctx, cfg, b.reconciler(fixed)) }
 	for _, found := range reconciletest.Search(t, s) {
 		return found
@@ -55,7 +62,9 @@ func TestZoo(t *testing.T) {
 			found := search(t, b, false, libraries[0], 2*time.Minute) // it ends when it has found it
 			require.NotNil(t, found, "the mistake is not found: %s", b.mistake)
 			require.LessOrEqual(t, len(found.Timeline), 20, found)
-			require.Nil(t, search(t, b, true, libraries[0], time.Millisecond), "an alarm about the fixed one")
+			if b.rightOf == "" {
+				require.Nil(t, search(t, b, true, libraries[0], time.Millisecond), "an alarm about the fixed one")
+			}
 
 			s := b.scenario
 			s.Replay = found.Replay
