@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/thermostat-go/thermostat/internal/foreign"
@@ -90,7 +91,7 @@ func require(ctx context.Context, p program, version, root, dir string) error {
 		replace(path, filepath.Join(root, folder))
 	}
 	required := map[string]bool{}
-	for _, folder := range versionsOf {
+	for _, folder := range append(slices.Clone(versionsOf), p.versions...) {
 		m, err := foreign.Read(ctx, filepath.Join(root, folder, "go.mod"))
 		if err != nil {
 			return err

@@ -15,5 +15,6 @@
 //
 // # Reading order
 //
-// programs.go (what is tried), build.go (the modules), run.go (a test, and what it has found), main.go (the table).
+// programs.go (what is tried), build.go (the modules), run.go (a test, and what it has found), main.go (the table),
+// controllers.go (controllers that are right).
 package main

@@ -36,9 +36,14 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	var rows, details strings.Builder
+	var rows, details, silences strings.Builder
 	var errs []error
 	for _, p := range chosen {
+		silent, err := silence(ctx, p, *only, *logs)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", p.name, err))
+		}
+		silences.WriteString(silent)
 		for _, b := range p.bugs {
 			r := &trial{program: p, bug: b}
 			err := r.of(ctx, *only, *logs)
@@ -60,7 +65,7 @@ func run(ctx context.Context, args []string) error {
 	if *only {
 		return errors.Join(errs...)
 	}
-	text := header + rows.String() + "\n## What else was found\n\n" + details.String()
+	text := header + rows.String() + "\n## What else was found\n\n" + details.String() + silences.String()
 	if *save == "" {
 		_, err := io.WriteString(os.Stdout, text)
 		return errors.Join(append(errs, err)...)
@@ -170,34 +175,17 @@ func (t *trial) row() string {
 	if t.fixed == nil {
 		return row + " there is none | | | | |\n"
 	}
-	fixed := "silent"
-	switch {
-	case t.fixed.broken != "":
-		fixed = "the test fails"
-	case len(t.fixed.all) == 1:
-		fixed = "1 finding"
-	case len(t.fixed.all) > 1:
-		fixed = fmt.Sprintf("%d findings", len(t.fixed.all))
-	}
-	return row + fmt.Sprintf(" %s | %s | %d | %.1f | %s |\n", t.new, fixed, t.fixed.runs, t.fixed.cpu.Seconds(),
-		t.first)
+	return row + fmt.Sprintf(" %s | %s | %d | %.1f | %s |\n", t.new, t.fixed.summary(), t.fixed.runs,
+		t.fixed.cpu.Seconds(), t.first)
 }
 
 // details lists the findings that are not the published bug.
 func (t *trial) details() string {
 	var b strings.Builder
 	_, others := t.old.of(t.bug)
-	list := func(version string, all []finding, broken string) {
-		for _, f := range all {
-			fmt.Fprintf(&b, "- %s %s, %q:\n  `%s`\n", t.name, version, f.rule, f.replay)
-		}
-		if broken != "" {
-			fmt.Fprintf(&b, "- %s %s: `%s`\n", t.name, version, broken)
-		}
-	}
-	list(t.program.old, others, t.old.broken)
+	(&findings{all: others, broken: t.old.broken}).list(&b, t.name+" "+t.program.old)
 	if t.fixed != nil {
-		list(t.new, t.fixed.all, t.fixed.broken)
+		t.fixed.list(&b, t.name+" "+t.new)
 	}
 	return b.String()
 }

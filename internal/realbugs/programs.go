@@ -11,6 +11,10 @@ type program struct {
 	// definitions are files with CustomResourceDefinitions, as a pattern in the folder of definitionsOf. That is a
 	// module, or empty: the program's.
 	definitions, definitionsOf string
+	// versions are more folders of this repository, like those of versionsOf.
+	versions []string
+	// controllers are to be silent in the new version.
+	controllers []controller
 	// apart: the old version is required under the path released.
 	apart bool
 	bugs  []bug
@@ -115,5 +119,54 @@ var programs = []program{
 			about: "a Job that is made anew under its name gets no pods",
 			shows: regexp.MustCompile(`(?s)namesake`),
 		}},
+	},
+	{
+		name: "kubernetes", module: "k8s.io/kubernetes", new: "v1.37.1", versions: []string{"internal/controlplane"},
+		controllers: []controller{
+			{test: "Deployment"},
+			{test: "ReplicaSet"},
+			{test: "ReplicationController"},
+			{test: "DaemonSet"},
+			{test: "StatefulSet"},
+			{test: "Job"},
+			{test: "CronJob"},
+			{test: "TTLAfterFinished"},
+			{test: "Endpoints"},
+			{test: "EndpointSlice"},
+			{test: "EndpointSliceMirroring"},
+			{test: "Disruption"},
+			{test: "HorizontalPodAutoscaler"},
+			{test: "ServiceCIDR"},
+			{test: "PersistentVolumeBinder"},
+			{test: "PersistentVolumeProtection"},
+			{test: "PersistentVolumeClaimProtection"},
+			{test: "VolumeAttributesClassProtection"},
+			{test: "EphemeralVolume"},
+			{test: "PersistentVolumeExpander"},
+			{test: "AttachDetach"},
+			{test: "ResourceClaim"},
+			{test: "DeviceTaintEviction"},
+			{test: "PodGC"},
+			{test: "TTL"},
+			{test: "NodeIPAM"},
+			{test: "TaintEviction"},
+			{test: "NodeLifecycle"},
+			{test: "ServiceAccount"},
+			{test: "RootCACertificatePublisher"},
+			{test: "ClusterTrustBundlePublisher"},
+			{test: "CertificateApproving"},
+			{test: "CertificateCleaner"},
+			{test: "CertificateSigning"},
+			{test: "PodCertificateRequestCleaner"},
+			{test: "ClusterRoleAggregation"},
+			{test: "BootstrapSigner"},
+			{test: "TokenCleaner"},
+			{test: "ServiceAccountToken"},
+			{test: "LegacyTokenCleaner"},
+			{test: "Namespace"},
+			{test: "ResourceQuota"},
+			{test: "GarbageCollector"},
+			{test: "ValidatingAdmissionPolicyStatus"},
+		},
 	},
 }

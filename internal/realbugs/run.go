@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -104,6 +105,29 @@ func read(output string) *findings {
 		f.all = append(f.all, one)
 	}
 	return f
+}
+
+// summary says in a word or two what was found.
+func (f *findings) summary() string {
+	switch {
+	case f.broken != "":
+		return "the test fails"
+	case len(f.all) == 0:
+		return "silent"
+	case len(f.all) == 1:
+		return "1 finding"
+	}
+	return fmt.Sprintf("%d findings", len(f.all))
+}
+
+// list writes a line for each finding of a program.
+func (f *findings) list(b *strings.Builder, program string) {
+	for _, one := range f.all {
+		fmt.Fprintf(b, "- %s, %q:\n  `%s`\n", program, one.rule, one.replay)
+	}
+	if f.broken != "" {
+		fmt.Fprintf(b, "- %s: `%s`\n", program, f.broken)
+	}
 }
 
 // of returns the first finding that shows a bug, and the others.
