@@ -275,8 +275,8 @@ func writes(kind string) bool { return Request{Verb: verbOf(kind)}.Writes() }
 // outwaits reports whether the program may begin something after the steps that wait, which takes as long then.
 func (s schedule) outwaits() bool {
 	return slices.ContainsFunc(s.disturbances, func(d disturbance) bool {
-		return slices.Contains([]string{coldStart, unseenAll, down, downTwice, unseen, timeTravel, backTo, namesake,
-			namesakeNow, stray}, d.what)
+		return slices.Contains([]string{coldStart, unseenAll, down, downTwice, unseen, late, frozen, timeTravel, backTo,
+			namesake, namesakeNow, stray}, d.what)
 	})
 }
 

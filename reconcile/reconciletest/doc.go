@@ -41,7 +41,8 @@
 //     in order
 //   - writes: conflicts, preconditions, generated names, dry runs, writes that change nothing, generations, the status
 //     subresource, finalizers, pods that take time to go, JSON, merge and strategic merge patches, server-side apply
-//   - the scale subresource, the binding of a pod to a node, and field validation, strict or with warnings
+//   - the scale subresource, the binding of a pod to a node, the finalizing of a namespace, and field validation, strict
+//     or with warnings
 //   - custom resources in several versions, by the manifests of their definitions, with the defaults, the pruning and
 //     the validation that their schemas ask for; rules in CEL with package reconciletest/cel, see [Options.Rules]
 //   - many more kinds of Kubernetes with package reconciletest/builtin, see [Options.Kinds]
@@ -360,7 +361,7 @@
 //	                   run.go with steps.go, process.go, gate.go, surroundings.go,
 //	                   outside.go with caller.go; still.go;
 //	                   disturbance.go, judge.go with manners.go, authors.go, rights.go, leaks.go, done.go, snapshot.go
-//	                   and variance.go;
+//	                   with hashes.go, and variance.go;
 //	                   finding.go with timeline.go, coverage.go, inorder.go
 //	built-in kinds     builtin.go, deployment.go, batch.go, autoscaling.go, claim.go, disruption.go, service.go,
 //	                   platform.go: quotas, limits, network policies, bindings,

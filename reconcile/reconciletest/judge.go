@@ -74,14 +74,21 @@ func (r verdict) repeats(limit time.Time) bool {
 	return len(r.failed) > 0 && time.Now().Before(limit) && r.unlike()
 }
 
-// deleteLeft deletes what the schedule asks for; see variance.
+// deleteLeft deletes what the schedule asks for, as a snapshot calls it; see variance.
 func (r verdict) deleteLeft() {
-	for _, object := range r.schedule.deleteLeft {
-		resource, key, _ := strings.Cut(object, " ")
-		namespace, name, _ := strings.Cut(key, "/")
-		res, err := findResource(r.server, resource)
+	if len(r.schedule.deleteLeft) == 0 {
+		return
+	}
+	all := holds(r.server)
+	w := standInsFor(r.server, all)
+	for _, h := range all {
+		if !slices.Contains(r.schedule.deleteLeft, w.key(h)) {
+			continue
+		}
+		res, err := findResource(r.server, h.resource.String())
 		if err == nil {
-			err = directDelete(context.WithoutCancel(r.ctx), r.server, res, namespace, name, background)
+			err = directDelete(context.WithoutCancel(r.ctx), r.server, res, h.object.GetNamespace(), h.object.GetName(),
+				background)
 		}
 		if err != nil {
 			r.note(hurt, "the third party failed: %v", err)

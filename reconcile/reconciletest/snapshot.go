@@ -52,7 +52,11 @@ func snapshotOf(r *run) snapshot {
 
 // takeSnapshot takes one, with what is held outside. Leases and Events are left out.
 func takeSnapshot(s *Server, outside map[string]map[string]any, mask func(*unstructured.Unstructured)) snapshot {
-	var all []kept
+	return snapshotFrom(s, holds(s), outside, mask)
+}
+
+// holds returns copies of the objects of a server, but for Leases and Events.
+func holds(s *Server) (all []kept) {
 	for _, r := range kindsOf(s) {
 		switch r.GroupResource().String() {
 		case "leases.coordination.k8s.io", "events", "events.events.k8s.io":
@@ -62,64 +66,79 @@ func takeSnapshot(s *Server, outside map[string]map[string]any, mask func(*unstr
 			all = append(all, kept{r.GroupResource(), treeOf(o)})
 		}
 	}
-	return snapshotFrom(s, all, outside, mask)
+	return all
+}
+
+// standIns are what a snapshot says for what may differ between two runs that end alike.
+type standIns struct {
+	names     map[string]string // of UIDs, and of the pods that have an address
+	revisions map[types.NamespacedName]string
+	made      *strings.Replacer // of names that are generated, and of hashes
+}
+
+func standInsFor(s *Server, all []kept) standIns {
+	hashes := hashNames(all)
+	made, hashed := maps.Clone(hashes), replacer(hashes)
+	w := standIns{names: map[string]string{}, revisions: revisionNames(all)}
+	for _, h := range all {
+		u := h.object
+		name := hashed.Replace(alikeName(s, h.resource.String(), u))
+		if name != u.GetName() {
+			made[u.GetName()] = name
+		}
+		if isRevision(u) {
+			name = cmp.Or(w.revisions[types.NamespacedName{Namespace: u.GetNamespace(), Name: name}], name)
+		}
+		if ip, ok, _ := unstructured.NestedString(u.Object, "status", "podIP"); ok {
+			w.names[ip] = fmt.Sprintf("<ip of %s %s/%s>", h.resource.Resource, u.GetNamespace(), name)
+		}
+		w.names[string(u.GetUID())] = fmt.Sprintf("<uid of %s %s/%s>", h.resource.Resource, u.GetNamespace(), name)
+	}
+	w.made = replacer(made)
+	return w
+}
+
+// text replaces what may differ in a text.
+func (w standIns) text(v string) string {
+	v = uidText.ReplaceAllStringFunc(v, func(uid string) string { return cmp.Or(w.names[uid], "<uid of nothing>") })
+	v = worldIP.ReplaceAllStringFunc(v, func(ip string) string { return cmp.Or(w.names[ip], "<ip of nothing>") })
+	return timeText.ReplaceAllString(w.made.Replace(v), "<time>")
+}
+
+// textIn is text, for a namespace, in which revisions may be named.
+func (w standIns) textIn(namespace string) func(v string) string {
+	return func(v string) string {
+		return w.text(nameText.ReplaceAllStringFunc(v, func(name string) string {
+			return cmp.Or(w.revisions[types.NamespacedName{Namespace: namespace, Name: name}], name)
+		}))
+	}
+}
+
+// key is what a snapshot calls an object. Several may be called alike.
+func (w standIns) key(h kept) string {
+	namespace := h.object.GetNamespace()
+	key := fmt.Sprintf("%s %s/%s", h.resource, namespace, h.object.GetName())
+	if isRevision(h.object) {
+		return w.textIn(namespace)(key)
+	}
+	return w.text(key)
 }
 
 // snapshotFrom takes a snapshot of the objects that a server holds.
 func snapshotFrom(s *Server, all []kept, outside map[string]map[string]any,
 	mask func(*unstructured.Unstructured)) snapshot {
-	names := map[string]string{} // of UIDs, and of the pods that have an address
-	made := map[string]string{}  // what stands for names that are generated
-	revisions := revisionNames(all)
+	w, snap := standInsFor(s, all), snapshot{}
 	for _, h := range all {
-		u := h.object
-		name := alikeName(s, h.resource.String(), u)
-		if name != u.GetName() {
-			made[u.GetName()] = name
-		}
-		if isRevision(u) {
-			name = cmp.Or(revisions[types.NamespacedName{Namespace: u.GetNamespace(), Name: name}], name)
-		}
-		if ip, ok, _ := unstructured.NestedString(u.Object, "status", "podIP"); ok {
-			names[ip] = fmt.Sprintf("<ip of %s %s/%s>", h.resource.Resource, u.GetNamespace(), name)
-		}
-		names[string(u.GetUID())] = fmt.Sprintf("<uid of %s %s/%s>", h.resource.Resource, u.GetNamespace(), name)
-	}
-	replace := replacer(made)
-	text := func(v string) string {
-		v = uidText.ReplaceAllStringFunc(v, func(uid string) string {
-			if name, ok := names[uid]; ok {
-				return name
-			}
-			return "<uid of nothing>"
-		})
-		v = worldIP.ReplaceAllStringFunc(v, func(ip string) string { return cmp.Or(names[ip], "<ip of nothing>") })
-		return timeText.ReplaceAllString(replace.Replace(v), "<time>")
-	}
-	textIn := func(namespace string) func(v string) string { // in which revisions may be named
-		return func(v string) string {
-			return text(nameText.ReplaceAllStringFunc(v, func(name string) string {
-				return cmp.Or(revisions[types.NamespacedName{Namespace: namespace, Name: name}], name)
-			}))
-		}
-	}
-	snap := snapshot{}
-	for _, h := range all {
-		namespace, name := h.object.GetNamespace(), h.object.GetName()
-		key := text(fmt.Sprintf("%s %s/%s", h.resource, namespace, name))
-		if isRevision(h.object) {
-			key = textIn(namespace)(fmt.Sprintf("%s %s/%s", h.resource, namespace, name))
-		}
-		generation := h.object.GetGeneration()
+		namespace, key, generation := h.object.GetNamespace(), w.key(h), h.object.GetGeneration()
 		mask(h.object)
 		if len(h.object.Object) == 0 {
 			continue
 		}
 		stripMetadata(h.object)
-		snap[snap.free(key)] = flattened(h.object.Object, generation, textIn(namespace))
+		snap[snap.free(key)] = flattened(h.object.Object, generation, w.textIn(namespace))
 	}
 	for _, name := range slices.Sorted(maps.Keys(outside)) {
-		snap[snap.free(text(name))] = flattened(outside[name], 0, textIn(""))
+		snap[snap.free(w.text(name))] = flattened(outside[name], 0, w.textIn(""))
 	}
 	return snap.ordered()
 }
@@ -168,6 +187,9 @@ func numbered(u *unstructured.Unstructured) (begins types.NamespacedName, number
 	name, ok := strings.CutSuffix(u.GetName(), fmt.Sprintf("-%d", number))
 	return types.NamespacedName{Namespace: u.GetNamespace(), Name: name}, number, ok
 }
+
+// isTime reports whether a text is a time and nothing else.
+func isTime(text string) bool { return timeText.FindString(text) == text && text != "" }
 
 func isRevision(u *unstructured.Unstructured) bool {
 	kind := u.GroupVersionKind()
@@ -228,6 +250,9 @@ func stripMetadata(u *unstructured.Unstructured) {
 	if isRevision(u) {
 		delete(u.Object, "revision") // which counts the revisions that there have been
 	}
+	if u.GroupVersionKind().Group == appsv1.GroupName {
+		unstructured.RemoveNestedField(u.Object, "status", "collisionCount") // which counts those there have been
+	}
 	if name := u.GetName(); name != "" { // which a revision may have, too
 		for _, path := range [][]string{{"spec", "hostname"}, {"metadata", "labels", appsv1.StatefulSetPodNameLabel}} {
 			if own, _, _ := unstructured.NestedString(u.Object, path...); own == name {
@@ -242,6 +267,8 @@ func stripMetadata(u *unstructured.Unstructured) {
 	delete(metadata, "generateName")
 	if annotations, ok := metadata["annotations"].(map[string]any); ok {
 		delete(annotations, appsv1.DeprecatedTemplateGeneration) // which counts changes, as the generation does
+		// One that is a time says when something was done last, and an object that is made anew may never have seen it.
+		maps.DeleteFunc(annotations, func(_ string, v any) bool { s, ok := v.(string); return ok && isTime(s) })
 		if delete(annotations, touchedBy); len(annotations) == 0 {
 			delete(metadata, "annotations")
 		}

@@ -95,3 +95,24 @@ func TestNamesThatStandForOthers(t *testing.T) {
 	replace := replacer(map[string]string{"a-x": "a-*", "a-xy": "a-*"})
 	require.Equal(t, "a-*, a-*", replace.Replace("a-xy, a-x"), "the longer one first")
 }
+
+// TestAnnotationsThatAreTimes are not compared, and others are: also those that hold a time, or that a template has.
+func TestAnnotationsThatAreTimes(t *testing.T) {
+	server := NewServer(t, Options{})
+	of := func(own, template string) snapshot {
+		annotated := func(text string) map[string]any {
+			return map[string]any{"name": "a", "annotations": map[string]any{"at": text, "other": "is there"}}
+		}
+		o := &unstructured.Unstructured{Object: map[string]any{"metadata": annotated(own),
+			"spec": map[string]any{"template": map[string]any{"metadata": annotated(template)}}}}
+		return snapshotFrom(server, []kept{{schema.GroupResource{Resource: "configmaps"}, o}}, nil,
+			func(*unstructured.Unstructured) {})
+	}
+	const at = "2026-11-27T05:00:00.5Z"
+	none := snapshot{"configmaps /a": {".metadata.annotations.other = is there",
+		".spec.template.metadata.annotations.at = <time>", ".spec.template.metadata.annotations.other = is there",
+		".spec.template.metadata.name = a"}}
+	require.Empty(t, of(at, at).differences(none))
+	require.NotEmpty(t, of("until "+at, at).differences(none))
+	require.NotEmpty(t, of(at, "now").differences(none))
+}

@@ -1,0 +1,52 @@
+package reconciletest
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// hashNames returns what stands for the hashes that the names of ReplicaSets and ControllerRevisions end in. Such a
+// hash is one of the content and of a count: a controller that meets the object of a namesake counts a collision, and
+// so finds another name for the same content. What stands for the hash depends on the content alone.
+func hashNames(all []kept) map[string]string {
+	names := map[string]string{}
+	for _, h := range all {
+		if hash := hashInName(h.object); hash != "" {
+			names[hash] = "<hash of " + digestOf(h.object, hash) + ">"
+		}
+	}
+	return names
+}
+
+// hashInName returns the hash that the name of an object ends in, as a label of it says; empty: there is none.
+func hashInName(u *unstructured.Unstructured) string {
+	kind := u.GroupVersionKind()
+	if kind.Group != appsv1.GroupName || kind.Kind != "ReplicaSet" && kind.Kind != "ControllerRevision" {
+		return ""
+	}
+	labels := u.GetLabels()
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		if strings.HasSuffix(key, "hash") && strings.HasSuffix(u.GetName(), "-"+labels[key]) {
+			return labels[key]
+		}
+	}
+	return ""
+}
+
+// digestOf returns a short text that two objects share if they have the same content.
+func digestOf(u *unstructured.Unstructured, hash string) string {
+	template, _, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "template")
+	text, err := json.Marshal([]any{template, u.Object["data"]})
+	if err != nil {
+		panic(err) // the server has read it from JSON
+	}
+	sum := sha256.Sum256([]byte(strings.ReplaceAll(string(text), hash, "")))
+	return fmt.Sprintf("%x", sum[:4])
+}

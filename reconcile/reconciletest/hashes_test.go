@@ -1,0 +1,62 @@
+package reconciletest
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+)
+
+// TestNamesThatEndInHashes stand for the content in a snapshot, whatever collisions there have been before.
+func TestNamesThatEndInHashes(t *testing.T) {
+	server := NewServer(t, Options{})
+	made := func(resource, kind, name, hash string, fields map[string]any) kept {
+		o := &unstructured.Unstructured{Object: fields}
+		o.SetGroupVersionKind(schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: kind})
+		o.SetNamespace("default")
+		o.SetName(name)
+		if hash != "" {
+			o.SetLabels(map[string]string{"pod-template-hash": hash})
+		}
+		return kept{schema.GroupResource{Group: "apps", Resource: resource}, o}
+	}
+	end := func(hash, image, current string, collisions int64) snapshot {
+		template := func(image, hash string) map[string]any {
+			return map[string]any{"template": map[string]any{"image": image, "hash": hash}}
+		}
+		return snapshotFrom(server, []kept{
+			made("deployments", "Deployment", "web", "", map[string]any{"status": map[string]any{
+				"collisionCount": collisions, "message": "it is web-" + current + "."}}),
+			made("replicasets", "ReplicaSet", "web-old", "old", map[string]any{"spec": template("old", "old")}),
+			made("replicasets", "ReplicaSet", "web-"+hash, hash, map[string]any{"spec": template(image, hash)}),
+		}, nil, func(*unstructured.Unstructured) {})
+	}
+	a := end("7f9b54b95", "one", "7f9b54b95", 0)
+	require.Empty(t, end("d9b9f4b64", "one", "d9b9f4b64", 1).differences(a), "another hash, the same content")
+	require.NotEmpty(t, end("d9b9f4b64", "two", "d9b9f4b64", 1).differences(a), "another content")
+	require.NotEmpty(t, end("7f9b54b95", "one", "old", 0).differences(a), "the other of the two")
+}
+
+// TestWhatIsLeftIsDeletedByItsName also where a snapshot calls it otherwise.
+func TestWhatIsLeftIsDeletedByItsName(t *testing.T) {
+	server := NewServer(t, Options{})
+	labels := map[string]string{"app": "web", "pod-template-hash": "7f9b54b95"}
+	sets := kubernetes.NewForConfigOrDie(server.Config()).AppsV1().ReplicaSets("default")
+	_, err := sets.Create(t.Context(), &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "web-7f9b54b95",
+		Labels: labels}, Spec: appsv1.ReplicaSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "c"}}}}}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	r := &run{server: server, ctx: t.Context(), scenario: &Scenario{}}
+	for key := range takeSnapshot(server, nil, func(*unstructured.Unstructured) {}) {
+		r.schedule.deleteLeft = append(r.schedule.deleteLeft, key)
+	}
+	require.NotContains(t, r.schedule.deleteLeft, "replicasets.apps default/web-7f9b54b95")
+	verdict{r}.deleteLeft()
+	require.Empty(t, List[*appsv1.ReplicaSet](server, "replicasets", "default"))
+}
