@@ -32,6 +32,7 @@ type manners struct {
 	failed    map[string]lostWrite      // writes that failed and were not repeated, by their text
 	refusals  map[caller]map[uint64]int // writes that were refused with 422, by their content, since the last step
 	invalids  map[string]int            // the same, of the whole run, by their text
+	beyond    map[string]bool           // requests that the server has no model of, by their text
 	asked     []origin                  // of all requests, in order
 	atRest    int                       // requests since the last write, when the program came to rest
 }
@@ -65,7 +66,8 @@ type repeat struct {
 
 func newManners() manners {
 	return manners{paused: make(map[repeat]pause), conflicts: make(map[caller]int), refused: make(usage),
-		failed: make(map[string]lostWrite), refusals: newRefusals(), invalids: make(map[string]int)}
+		failed: make(map[string]lostWrite), refusals: newRefusals(), invalids: make(map[string]int),
+		beyond: make(map[string]bool)}
 }
 
 // heed notes a request of the program that was answered, and what the schedule did to it. It returns what is wrong with
@@ -73,9 +75,12 @@ func newManners() manners {
 func (m *manners) heed(g *gate, hit disturbance, since time.Duration) *breach {
 	who, text := caller{g.process, g.request}, g.String()
 	m.asked = append(m.asked, g.origin())
-	if g.code == http.StatusForbidden && g.api == nil {
+	if g.code == http.StatusForbidden && g.api == nil && !g.process.link.may(g.request) {
 		m.refused[use{g.request.Namespace, g.request.Resource.Group, g.request.asks().Resources[0],
 			g.request.Verb}] = true
+	}
+	if g.code == http.StatusNotImplemented && g.api == nil {
+		m.beyond[text] = true
 	}
 	delete(m.failed, text)
 	about := fmt.Sprintf("%s %s/%s", g.request.Resource.GroupResource(), g.request.Namespace, g.request.Name)
@@ -203,6 +208,10 @@ func (r verdict) valid() {
 func (r verdict) blame() {
 	if r.failure == nil {
 		return
+	}
+	for _, text := range slices.Sorted(maps.Keys(r.beyond)) {
+		r.failure.detail = append(r.failure.detail, "the program was refused, with 501, what the server has no model of: "+
+			text)
 	}
 	shown := append([]string{fmt.Sprintf("by the rule %q:", r.failure.rule)}, r.failure.detail...)
 	if len(r.manners.refused) > 0 {

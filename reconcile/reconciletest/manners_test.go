@@ -47,6 +47,19 @@ func TestBlameIsAboutWhatDiffers(t *testing.T) {
 	require.Equal(t, []string{"never repeated:", "touched"}, both.detail)
 }
 
+// What the server has no model of is named, since the program may have failed for that.
+func TestBlameNamesWhatIsNotModelled(t *testing.T) {
+	r := &run{scenario: &Scenario{}, server: &Server{}, manners: newManners(), varies: newVariance()}
+	r.heed(&gate{request: Request{Verb: "create", Subresource: "eviction", Resource: pods, Name: "a"},
+		process: &process{}, code: 501}, disturbance{}, 0)
+	verdict{r}.blame()
+	require.Nil(t, r.failure)
+	r.failure = &breach{rule: ruleConverges, detail: []string{"a is still there"}}
+	verdict{r}.blame()
+	require.Len(t, r.failure.detail, 2)
+	require.Contains(t, r.failure.detail[1], "create pods/eviction")
+}
+
 // After a conflict another write of the object may be what the program wants.
 func TestAConflictIsOverWithTheNextWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -61,4 +74,18 @@ func TestAConflictIsOverWithTheNextWrite(t *testing.T) {
 		ask("patch", "a", 200)
 		require.Empty(t, m.failed)
 	})
+}
+
+// What admission forbids, such as in a namespace that ends, is no right that is missing.
+func TestOnlyRolesLackRights(t *testing.T) {
+	create := Request{Verb: "create", Resource: pods, Namespace: "default"}
+	lacks := func(l *Link) bool {
+		m := newManners()
+		m.heed(&gate{request: create, process: &process{link: l}, code: 403}, disturbance{}, 0)
+		return len(m.refused) > 0
+	}
+	require.False(t, lacks(NewServer(t, Options{}).Link()))
+	restricted := NewServer(t, Options{Roles: []string{"testdata/config/rbac.yaml"}})
+	require.True(t, lacks(restricted.LinkAs(ServiceAccount("nowhere", "nobody"))))
+	require.False(t, lacks(restricted.Link()))
 }
