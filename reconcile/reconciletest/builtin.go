@@ -91,6 +91,9 @@ var kubectlNames = map[string]struct{ short, categories []string }{
 	"networkpolicies": {short: []string{"netpol"}},
 }
 
+// finalize is the subresource of namespaces by which their finalizers of the spec are taken off.
+const finalize = "finalize"
+
 func namespaceRules() *rules {
 	const finalizer = corev1.FinalizerKubernetes
 	return &rules{
@@ -135,16 +138,20 @@ func namespaceRules() *rules {
 func nodeRules() *rules {
 	return &rules{
 		new: func() object { return &corev1.Node{} }, statusAtCreation: true,
-		onCreate: func(o object) { // nothing runs on a node before somebody has found it to be ready
-			spec := &o.(*corev1.Node).Spec
-			taint := corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}
-			if !slices.ContainsFunc(spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&taint) }) {
-				spec.Taints = append(spec.Taints, taint)
-			}
-		},
+		onCreate: taintNew,
 		fields: func(o object) fields.Set {
 			return fields.Set{"spec.unschedulable": fmt.Sprint(o.(*corev1.Node).Spec.Unschedulable)}
 		},
+	}
+}
+
+// taintNew gives a new node the taint by which nothing runs there before somebody has found it to be ready. That is what
+// the admission plugin TaintNodesByCondition of a real server does. It leaves other kinds alone.
+func taintNew(o object) {
+	node, ok := o.(*corev1.Node)
+	taint := corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}
+	if ok && !slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&taint) }) {
+		node.Spec.Taints = append(node.Spec.Taints, taint)
 	}
 }
 

@@ -117,6 +117,10 @@ func (r *Resource) discovered() []metav1.APIResource {
 		all = append(all, metav1.APIResource{Name: one.Name + "/binding", Namespaced: true, Kind: "Binding",
 			Verbs: metav1.Verbs{"create"}})
 	}
+	if r.GroupVersionResource == namespaces {
+		all = append(all, metav1.APIResource{Name: one.Name + "/" + finalize, Kind: r.Kind,
+			Verbs: metav1.Verbs{"update"}})
+	}
 	if r.scalable() {
 		all = append(all, metav1.APIResource{
 			Name: one.Name + "/scale", Namespaced: one.Namespaced, Group: "autoscaling", Version: "v1", Kind: "Scale",

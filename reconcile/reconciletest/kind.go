@@ -153,6 +153,7 @@ func attemptOf(s *Server, c *call) Attempt {
 // register puts a new object into the store as the registry of its kind has it. It has its name and UID.
 func (k *Kind) register(s *Server, c *call, o object) error {
 	protect(c.resource.GroupResource(), o)
+	taintNew(o)
 	made, err := k.Registry.Create(attemptOf(s, c), o)
 	if err != nil {
 		return err

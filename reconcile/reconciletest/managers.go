@@ -40,6 +40,9 @@ func (r *Resource) manageFields(types managedfields.TypeConverter) error {
 			}
 		}
 	}
+	if r.GroupVersionResource == namespaces {
+		resets[finalize] = resets[""]
+	}
 	for subresource, reset := range resets {
 		var err error
 		filtered := map[fieldpath.APIVersion]*fieldpath.Set{version: reset}

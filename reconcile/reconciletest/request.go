@@ -77,7 +77,7 @@ func parseRequest(method, path string, query url.Values) (Request, error) {
 	if parts[0] == "watch" {
 		return r, notModelled("the path %s: ask for the collection, with watch=true", path)
 	}
-	if parts[0] == "namespaces" && len(parts) >= 3 && parts[2] != "status" && parts[2] != "finalize" {
+	if parts[0] == "namespaces" && len(parts) >= 3 && parts[2] != "status" && parts[2] != finalize {
 		r.Namespace, parts = parts[1], parts[2:]
 	}
 	r.Resource.Resource = parts[0]

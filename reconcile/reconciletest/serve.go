@@ -147,6 +147,7 @@ func (c *call) judgeSubresource(scale *Resource) error {
 		c.parent, c.resource = c.resource, scale
 	case registered(c.resource) != nil && registered(c.resource).updates(c.Subresource, c.Verb):
 	case c.Subresource == "binding" && c.Resource == pods && c.Verb == "create":
+	case c.Subresource == finalize && c.Resource == namespaces && c.Verb == "update":
 	case c.Subresource == "scale" && c.resource.inexact != "" && c.resource.schema == nil &&
 		(c.resource.custom() || c.resource.Kind == "ReplicationController"): // of a fork
 		return notModelled("the scale of %s, which the cluster may have", c.Resource.Resource)

@@ -697,3 +697,25 @@ func TestClaimsStayWhileAPodUsesThem(t *testing.T) {
 		require.True(t, apierrors.IsNotFound(err), "%v", err)
 	})
 }
+
+// TestANamespaceIsFinalized by whoever empties it, where the server's own controller is late.
+func TestANamespaceIsFinalized(t *testing.T) {
+	s := NewServer(t, Options{CollectAfter: time.Hour, Namespaces: []string{"team"}})
+	c := kubernetes.NewForConfigOrDie(s.Config()).CoreV1().Namespaces()
+	ctx := t.Context()
+	n, err := c.Get(ctx, "team", metav1.GetOptions{})
+	require.NoError(t, err)
+	n.Spec.Finalizers, n.Labels = nil, map[string]string{"a": "b"}
+	kept, err := c.Update(ctx, n, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.Len(t, kept.Spec.Finalizers, 1, "an update takes none off")
+	require.NoError(t, c.Delete(ctx, "team", metav1.DeleteOptions{}))
+	n, err = c.Get(ctx, "team", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, corev1.NamespaceTerminating, n.Status.Phase)
+	n.Spec.Finalizers, n.Status = nil, corev1.NamespaceStatus{}
+	_, err = c.Finalize(ctx, n, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	_, err = c.Get(ctx, "team", metav1.GetOptions{})
+	require.True(t, apierrors.IsNotFound(err), "%v", err)
+}

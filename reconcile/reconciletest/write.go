@@ -361,6 +361,8 @@ func (s *Server) replace(c *call, live, o object) (object, error) {
 		if !c.resource.custom() && c.resource.builtin.onStatus != nil {
 			c.resource.builtin.onStatus(o, live)
 		}
+	case c.Subresource == finalize:
+		c.resource.keepStatus(o, live)
 	default:
 		if c.resource.Status {
 			c.resource.keepStatus(o, live)
