@@ -11,7 +11,7 @@
 //
 // # Reading order
 //
-//	world.go      items, and what becomes of one, with clients.go; job.go and claim.go
+//	world.go      items, and what becomes of one, with clients.go; job.go, claim.go and node.go
 //	pods.go       pods: made, started, ended, counted; schedule.go: what they wait for
 //	workload.go   what Deployments, ReplicaSets, StatefulSets and DaemonSets have in common
 //	deployment.go with replicaset.go; statefulset.go and daemonset.go with revisions.go

@@ -2,11 +2,13 @@ package world
 
 import (
 	"context"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 )
 
 // scheduler is the part of a world that finds a node for a pod, and what the node needs to start it.
@@ -44,10 +46,39 @@ func (w scheduler) schedule(ctx context.Context, pod *corev1.Pod) (waits bool, e
 	return true, carried(ctx, w.World, pod, c.Pods(pod.Namespace).UpdateStatus, unschedulable)
 }
 
-// takes reports whether a node takes new pods, and this one: by its labels, and unless it is cordoned.
+// takes reports whether a node takes new pods, and this one: by its labels and its name, and unless it is cordoned.
 func takes(n *corev1.Node, pod *corev1.Pod) bool {
-	return !n.Spec.Unschedulable && n.DeletionTimestamp == nil &&
+	return !n.Spec.Unschedulable && n.DeletionTimestamp == nil && isRequired(n, pod) &&
 		labels.SelectorFromSet(pod.Spec.NodeSelector).Matches(labels.Set(n.Labels))
+}
+
+// isRequired reports whether a node is one that the node affinity of a pod requires.
+func isRequired(n *corev1.Node, pod *corev1.Pod) bool {
+	a := pod.Spec.Affinity
+	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return true
+	}
+	terms := a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	return slices.ContainsFunc(terms, func(term corev1.NodeSelectorTerm) bool {
+		return len(term.MatchExpressions)+len(term.MatchFields) > 0 && // an empty one matches nothing
+			matches(term.MatchExpressions, n.Labels) &&
+			matches(term.MatchFields, map[string]string{metav1.ObjectNameField: n.Name})
+	})
+}
+
+// operators are those of node selectors, as labels have them.
+var operators = map[corev1.NodeSelectorOperator]selection.Operator{
+	corev1.NodeSelectorOpIn: selection.In, corev1.NodeSelectorOpNotIn: selection.NotIn,
+	corev1.NodeSelectorOpExists: selection.Exists, corev1.NodeSelectorOpDoesNotExist: selection.DoesNotExist,
+	corev1.NodeSelectorOpGt: selection.GreaterThan, corev1.NodeSelectorOpLt: selection.LessThan,
+}
+
+// matches reports whether values meet all of some requirements.
+func matches(all []corev1.NodeSelectorRequirement, values map[string]string) bool {
+	return !slices.ContainsFunc(all, func(r corev1.NodeSelectorRequirement) bool {
+		requirement, err := labels.NewRequirement(r.Key, operators[r.Operator], r.Values)
+		return err != nil || !requirement.Matches(labels.Set(values))
+	})
 }
 
 func unschedulable(p *corev1.Pod) {

@@ -41,10 +41,10 @@ const (
 type Options struct {
 	// AtOnce carries everything out in one go: see [World.CarryOut]. What is wanted counts as there, and as ready.
 	AtOnce bool
-	// Takes is how long a pod takes to get ready and to end, a Job to end, and a claim to be bound, from when the world
-	// first looks at it. Nil: no time.
+	// Takes is how long a pod takes to get ready and to end, a Job to end, a claim to be bound, and a node to get ready,
+	// from when the world first looks at it. Nil: no time.
 	Takes func(Object) time.Duration
-	// Health is that of a pod, a Job or a claim, each time when the world looks at it. Nil: all are well.
+	// Health is that of a pod, a Job, a claim or a node, each time when the world looks at it. Nil: all are well.
 	Health func(Object) Health
 	// Drew is told of hashes of templates, which the controllers of Kubernetes make otherwise. Nil: it is not.
 	Drew func(hash string)
@@ -82,12 +82,13 @@ const (
 	DaemonSets   = "daemonsets"
 	Jobs         = "jobs"
 	Claims       = "persistentvolumeclaims"
+	Nodes        = "nodes"
 	// Endpoints are those of all Services of a namespace, and their EndpointSlices.
 	Endpoints = "endpoints"
 )
 
 // Resources are all of them.
-var Resources = []string{Pods, ReplicaSets, Deployments, StatefulSets, DaemonSets, Jobs, Claims, Endpoints}
+var Resources = []string{Pods, ReplicaSets, Deployments, StatefulSets, DaemonSets, Jobs, Claims, Nodes, Endpoints}
 
 // Item is something to look at: an object, or all Endpoints of a namespace.
 type Item struct {
@@ -100,7 +101,7 @@ type Item struct {
 // Versioned returns a resource of [Resources] with its group and version.
 func Versioned(resource string) schema.GroupVersionResource {
 	switch resource {
-	case Pods, Claims, Endpoints:
+	case Pods, Claims, Nodes, Endpoints:
 		return corev1.SchemeGroupVersion.WithResource(resource)
 	case Jobs:
 		return batchv1.SchemeGroupVersion.WithResource(resource)
@@ -125,6 +126,8 @@ func ResourceOf(o Object) string {
 		return Jobs
 	case *corev1.PersistentVolumeClaim:
 		return Claims
+	case *corev1.Node:
+		return Nodes
 	}
 	return ""
 }
@@ -138,6 +141,9 @@ func (w *World) Affected(was, is Object) (items []Item) {
 	namespace := o.GetNamespace()
 	going := is == nil || is.GetDeletionTimestamp() != nil
 	resource := ResourceOf(o)
+	if resource == Nodes && w.AtOnce {
+		return nil // those of a cluster get ready by themselves
+	}
 	if resource == Pods && is != nil || resource != "" && !going {
 		items = append(items, Item{resource, namespace, o.GetName(), revised(was, is)})
 	}
@@ -203,6 +209,8 @@ func (w *World) React(ctx context.Context, i Item) (again time.Duration, err err
 		again, err = w.claim(ctx, i.Namespace, i.Name)
 	case Pods:
 		again, err = w.pod(ctx, i.Namespace, i.Name)
+	case Nodes:
+		again, err = w.node(ctx, i.Name)
 	case Endpoints:
 		err = services{w}.endpoints(ctx, i.Namespace)
 	}

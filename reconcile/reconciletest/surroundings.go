@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/thermostat-go/thermostat/internal/world"
@@ -37,8 +38,9 @@ const (
 	mostActs = 10_000
 )
 
-// theNode is the item of the node that there is if there are no others.
-var theNode = world.Item{Resource: "nodes", Name: "node"}
+// theNode is the item of the node that there is if there are no others, until it is made. Its resource is none of the
+// world's: of what has become a node the world has another item.
+var theNode = world.Item{Resource: "node", Name: "node"}
 
 // surroundings are the world of a run: what it has to do, and when. They belong to the driver, which lets the world do
 // one thing after the other, between the requests of the program: so a run is the same each time. Nil: there are none.
@@ -83,11 +85,17 @@ func newSurroundings(r *run) *surroundings {
 	return o
 }
 
-// node makes the node.
+// node makes the node, which is ready.
 func (o *surroundings) node() error {
-	return directRequest(context.WithoutCancel(o.run.ctx), o.run.server, http.MethodPost, "/api/v1/nodes",
+	ctx := context.WithoutCancel(o.run.ctx)
+	err := directRequest(ctx, o.run.server, http.MethodPost, "/api/v1/nodes",
 		"application/json", []byte(`{"apiVersion":"v1","kind":"Node","metadata":{"name":"node","labels":`+
 			`{"kubernetes.io/hostname":"node"}}}`))
+	if err != nil {
+		return err
+	}
+	return directRequest(ctx, o.run.server, http.MethodPatch, "/api/v1/nodes/node", string(types.MergePatchType),
+		[]byte(`{"spec":{"taints":null}}`))
 }
 
 // oneByOne lets the program see each write of the world before the next one: all that it does about it without a

@@ -18,10 +18,10 @@ import (
 // World is the cluster around a program, for [Scenario.World]: what its controllers and nodes do about the objects that
 // are written.
 //
-//   - Pods are bound to the first node that their nodeSelector selects and that is not cordoned, when their claims are
-//     bound; they run when the Secrets and ConfigMaps are there that they need, get ready when their readiness gates
-//     are true as well, and go when they are deleted. There is a node, unless [Options.Manifests] has others. Pods with
-//     a scheduler of their own wait for it.
+//   - Pods are bound to the first node that their nodeSelector selects, that their node affinity requires and that is
+//     not cordoned, when their claims are bound; they run when the Secrets and ConfigMaps are there that they need, get
+//     ready when their readiness gates are true as well, and go when they are deleted. There is a node, unless
+//     [Options.Manifests] has others. Pods with a scheduler of their own wait for it.
 //   - Deployments are rolled out by ReplicaSets, within maxSurge and maxUnavailable; ReplicaSets have pods.
 //   - StatefulSets have pods and claims, in order; DaemonSets have a pod on each node that their nodeSelector selects.
 //   - Jobs run and end, without pods, and wait while they are suspended. Claims are bound, to no volume.
@@ -30,8 +30,8 @@ import (
 //
 // It does not do all that a cluster does:
 //
-//   - Taints, affinity and resources hold no pod back, and neither does a key that a Secret or ConfigMap lacks. Nodes
-//     have no status. Pods never end by themselves, whatever their restartPolicy.
+//   - Taints, other affinity and resources hold no pod back, and neither does a key that a Secret or ConfigMap lacks.
+//     Nodes have no status. Pods never end by themselves, whatever their restartPolicy.
 //   - A Deployment has no ProgressDeadlineExceeded, and keeps its size while it is paused. Neither it nor a ReplicaSet
 //     says that a pod could not be made. A template that comes back gets its old revision, and old ReplicaSets stay.
 //   - Orphans that a selector matches are adopted when the workload is looked at for another reason.
@@ -47,15 +47,16 @@ import (
 // or fail for a while, by the schedule: see the disturbances of [Check] in the doc of the package. What the server
 // refuses it tries again, and the timeline says so; what the server has no model of fails the run.
 type World struct {
-	// Takes is how long a pod takes to get ready, and to go, a Job to end, and a claim to be bound. Check waits for two
-	// hours after a step until the world is done, and says if that was not enough. Nil: a second.
+	// Takes is how long a pod takes to get ready, and to go, a Job to end, a claim to be bound, and a node to get
+	// ready. Check waits for two hours after a step until the world is done, and says if that was not enough. Nil: a
+	// second.
 	Takes func(o Object) time.Duration
-	// Fails reports of a pod, a Job or a claim that it never works: the pod runs and does not get ready, the Job fails,
-	// the claim stays pending. Nil: all work.
+	// Fails reports of a pod, a Job, a claim or a node that it never works: the pod runs and does not get ready, the
+	// Job fails, the claim stays pending, the node stays tainted. Nil: all work.
 	Fails func(o Object) bool
 	// Except are the resources that the world leaves alone, such as "deployments" when the program rolls those out
-	// itself: of pods, replicasets, deployments, statefulsets, daemonsets, jobs, persistentvolumeclaims, endpoints.
-	// Empty: none.
+	// itself: of pods, replicasets, deployments, statefulsets, daemonsets, jobs, persistentvolumeclaims, nodes,
+	// endpoints. Empty: none.
 	Except []string
 }
 
@@ -86,7 +87,8 @@ func (w *World) mask(o *unstructured.Unstructured) {
 	case o.GetLabels()[discoveryv1.LabelManagedBy] == world.ManagedBy && w.does(world.Endpoints):
 		o.Object = nil
 		return
-	case !w.does(resource) || world.Versioned(resource).GroupVersion() != kind.GroupVersion():
+	case !w.does(resource) || resource == world.Nodes ||
+		world.Versioned(resource).GroupVersion() != kind.GroupVersion():
 		return
 	}
 	if size, ok, _ := unstructured.NestedInt64(o.Object, "spec", "replicas"); ok && size == 0 &&

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 	"strconv"
@@ -581,4 +582,28 @@ func TestMinReadySecondsMayBeTakenBack(t *testing.T) {
 	}
 	s.Replay = "v1 seed=0 steps=2: "
 	require.Empty(t, reconciletest.Search(t, s))
+}
+
+// TestNodesGetReady unless they fail: then they keep the taint that a server gives to new ones.
+func TestNodesGetReady(t *testing.T) {
+	found := reconciletest.Search(t, reconciletest.Scenario{
+		Run: idle,
+		World: &reconciletest.World{Fails: func(o reconciletest.Object) bool {
+			return o.GetName() == "broken"
+		}},
+		Steps: reconciletest.ApplyYAML("apiVersion: v1\nkind: Node\nmetadata: {name: second}\n---\n" +
+			"apiVersion: v1\nkind: Node\nmetadata: {name: broken}\n"),
+		Replay: "v1 seed=0 steps=1: ",
+		Settled: func(s *reconciletest.Server) error {
+			taints := map[string]int{}
+			for _, n := range reconciletest.List[*corev1.Node](s, "nodes", "") {
+				taints[n.Name] = len(n.Spec.Taints)
+			}
+			if want := map[string]int{"node": 0, "second": 0, "broken": 1}; !maps.Equal(taints, want) {
+				return fmt.Errorf("the taints are %v, want %v", taints, want)
+			}
+			return nil
+		},
+	})
+	require.Empty(t, found)
 }
