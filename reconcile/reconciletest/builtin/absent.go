@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/kubernetes/pkg/serviceaccount"
 )
 
 // errAbsent is the answer to what needs more of a cluster than the object that is written.
@@ -21,6 +22,9 @@ type noNamespaces struct {
 func (noNamespaces) Get(context.Context, string, metav1.GetOptions) (*corev1.Namespace, error) {
 	return nil, errAbsent
 }
+
+// noTokens stands for what signs tokens of service accounts. It is not asked: the server refuses the subresource.
+type noTokens struct{ serviceaccount.TokenGenerator }
 
 // noDiscovery stands for a client of discovery, by which a user's right to the parameters of an admission policy is
 // checked.

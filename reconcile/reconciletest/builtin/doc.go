@@ -11,8 +11,8 @@
 //
 // # The kinds
 //
-//	v1                            Endpoints, LimitRange, PersistentVolume, PersistentVolumeClaim, Pod, PodTemplate,
-//	                              ReplicationController, ResourceQuota
+//	v1                            ConfigMap, Endpoints, LimitRange, Node, PersistentVolume, PersistentVolumeClaim, Pod,
+//	                              PodTemplate, ReplicationController, ResourceQuota, Secret, ServiceAccount
 //	admissionregistration.k8s.io  webhook configurations, admission policies and their bindings
 //	apps                          ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet
 //	autoscaling/v2                HorizontalPodAutoscaler (not served at v1)
@@ -30,19 +30,20 @@
 //	storage.k8s.io                StorageClass, VolumeAttachment, VolumeAttributesClass, CSIDriver, CSINode,
 //	                              CSIStorageCapacity
 //
-// Each of them at its version v1, but where another one is named. ConfigMaps, Secrets, Namespaces, Nodes, Services,
-// ServiceAccounts and Events stay the models of package reconciletest, which hold the same promise for fewer fields.
+// Each of them at its version v1, but where another one is named. Namespaces, Services and Events stay the models of
+// package reconciletest, which hold the same promise for fewer fields.
 //
 // # What is not here
 //
 //   - Versions that are beta or alpha, events.k8s.io, and kinds that are answered and not stored, such as
 //     SubjectAccessReview.
-//   - Of pods the subresources eviction, log, exec, attach, portforward and proxy: discovery names them, as on a real
-//     server, and a request for one is refused with 501.
-//   - Admission, but for the finalizers that protect what is in use (a claim by a pod, a PersistentVolume by its phase
-//     Bound, a VolumeAttributesClass by claims and volumes): a pod gets no service account, tolerations or priority,
-//     and a claim no default StorageClass. A pod in a namespace with a ResourceQuota or a LimitRange is refused with
-//     501, since it would be counted or given requests. Admission policies are stored and checked, and have no effect.
+//   - Of pods the subresources eviction, log, exec, attach, portforward and proxy, of nodes proxy, and of service
+//     accounts token: discovery names them, as on a real server, and a request for one is refused with 501.
+//   - Admission, but for the taint of new nodes and the finalizers that protect what is in use (a claim by a pod, a
+//     PersistentVolume by its phase Bound, a VolumeAttributesClass by claims and volumes): a pod gets no service
+//     account, tolerations or priority, and a claim no default StorageClass. A pod in a namespace with a ResourceQuota
+//     or a LimitRange is refused with 501, since it would be counted or given requests. Admission policies are stored
+//     and checked, and have no effect.
 //   - Of webhooks matchConditions and the AdmissionReview of v1beta1, if that is their first version: the server in
 //     memory asks them, and refuses such a configuration with 501.
 //   - Users who have not all rights, beyond [reconciletest.Options.Roles], which say who may do what: a Role is not

@@ -34,14 +34,19 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/resource/install"
 	_ "k8s.io/kubernetes/pkg/apis/scheduling/install"
 	_ "k8s.io/kubernetes/pkg/apis/storage/install"
+	"k8s.io/kubernetes/pkg/kubelet/client"
+	configmapstorage "k8s.io/kubernetes/pkg/registry/core/configmap/storage"
 	endpointstorage "k8s.io/kubernetes/pkg/registry/core/endpoint/storage"
 	limitrangestorage "k8s.io/kubernetes/pkg/registry/core/limitrange/storage"
+	nodestorage "k8s.io/kubernetes/pkg/registry/core/node/storage"
 	volumestorage "k8s.io/kubernetes/pkg/registry/core/persistentvolume/storage"
 	claimstorage "k8s.io/kubernetes/pkg/registry/core/persistentvolumeclaim/storage"
 	podstorage "k8s.io/kubernetes/pkg/registry/core/pod/storage"
 	podtemplatestorage "k8s.io/kubernetes/pkg/registry/core/podtemplate/storage"
 	controllerstorage "k8s.io/kubernetes/pkg/registry/core/replicationcontroller/storage"
 	quotastorage "k8s.io/kubernetes/pkg/registry/core/resourcequota/storage"
+	secretstorage "k8s.io/kubernetes/pkg/registry/core/secret/storage"
+	accountstorage "k8s.io/kubernetes/pkg/registry/core/serviceaccount/storage"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	admissionregistration "k8s.io/kubernetes/pkg/registry/admissionregistration/rest"
@@ -149,7 +154,31 @@ func (core) NewRESTStorage(_ serverstorage.APIResourceConfigSource, options gene
 	kinds["replicationcontrollers"], kinds["replicationcontrollers/status"] = controllers.Controller, controllers.Status
 	kinds["replicationcontrollers/scale"] = controllers.Scale
 	group.VersionedResourcesStorageMap = map[string]map[string]rest.Storage{"v1": kinds}
-	return group, nil
+	return group, addPlain(kinds, options)
+}
+
+// addPlain adds the kinds of the core group that controllers of Kubernetes read and write, and no registry of others
+// needs.
+func addPlain(kinds map[string]rest.Storage, options generic.RESTOptionsGetter) (err error) {
+	nodes, err := nodestorage.NewStorage(options, client.KubeletClientConfig{}, nil)
+	if err != nil {
+		return err
+	}
+	kinds["nodes"], kinds["nodes/status"], kinds["nodes/proxy"] = nodes.Node, nodes.Status, nodes.Proxy
+	if kinds["configmaps"], err = configmapstorage.NewREST(options); err != nil {
+		return err
+	}
+	secrets, err := secretstorage.NewREST(options)
+	if err != nil {
+		return err
+	}
+	pods := kinds["pods"].(rest.Getter)
+	accounts, err := accountstorage.NewREST(options, noTokens{}, nil, nil, 0, pods, secrets, nodes.Node, nil, nil, false, 0)
+	if err != nil {
+		return err
+	}
+	kinds["secrets"], kinds["serviceaccounts"], kinds["serviceaccounts/token"] = secrets, accounts, accounts.Token
+	return nil
 }
 
 // stable are the versions that a real server serves if nothing else is asked for: neither alpha nor beta.

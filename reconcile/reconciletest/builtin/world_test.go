@@ -3,6 +3,7 @@ package builtin
 import (
 	"context"
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -174,6 +175,47 @@ spec:
 			pods := reconciletest.List[*corev1.Pod](s, "pods", "default")
 			if len(pods) != 1 || pods[0].Spec.NodeName != "b" {
 				return fmt.Errorf("the pods are %v", pods)
+			}
+			return nil
+		},
+	})
+	if len(found) > 0 {
+		t.Error(found)
+	}
+}
+
+// TestPodsRunWhereTheyHaveTo by their node affinity, as those of a DaemonSet do.
+func TestPodsRunWhereTheyHaveTo(t *testing.T) {
+	const affinity = "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: " +
+		"{nodeSelectorTerms: [%s]}}}"
+	pod := func(name, term string) string {
+		return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec:\n  containers: [{name: c, image: c}]\n"+
+			"  "+affinity+"\n---\n", name, term)
+	}
+	var nodes string
+	for _, name := range []string{"a", "b", "c"} {
+		nodes += fmt.Sprintf("apiVersion: v1\nkind: Node\nmetadata: {name: %s, labels: {is: %s}}\n---\n", name, name)
+	}
+	found := reconciletest.Search(t, reconciletest.Scenario{
+		Run: func(ctx context.Context, _ *rest.Config) error {
+			<-ctx.Done()
+			return nil
+		},
+		Server: reconciletest.Options{Kinds: Kinds()},
+		World:  &reconciletest.World{},
+		Steps: reconciletest.ApplyYAML(nodes +
+			pod("by-name", "{matchFields: [{key: metadata.name, operator: In, values: [b]}]}") +
+			pod("by-label", "{matchExpressions: [{key: is, operator: NotIn, values: [a, b, node]}]}") +
+			pod("either", "{matchExpressions: [{key: is, operator: In, values: [none]}]}, "+
+				"{matchExpressions: [{key: is, operator: Exists}, {key: is, operator: NotIn, values: [a]}]}")),
+		Replay: "v1 seed=0 steps=1: ",
+		Settled: func(s *reconciletest.Server) error {
+			on := map[string]string{}
+			for _, p := range reconciletest.List[*corev1.Pod](s, "pods", "default") {
+				on[p.Name] = p.Spec.NodeName
+			}
+			if want := map[string]string{"by-name": "b", "by-label": "c", "either": "b"}; !maps.Equal(on, want) {
+				return fmt.Errorf("the pods are on %v, want %v", on, want)
 			}
 			return nil
 		},
