@@ -41,8 +41,8 @@ const (
 type Options struct {
 	// AtOnce carries everything out in one go: see [World.CarryOut]. What is wanted counts as there, and as ready.
 	AtOnce bool
-	// Takes is how long a pod takes to get ready and to end, a Job to end, a claim to be bound, and a node to get ready,
-	// from when the world first looks at it. Nil: no time.
+	// Takes is how long a pod takes to get ready and to end, a Job to end, a claim to be bound, and a node to get
+	// ready, from when the world first looks at it. Nil: no time.
 	Takes func(Object) time.Duration
 	// Health is that of a pod, a Job, a claim or a node, each time when the world looks at it. Nil: all are well.
 	Health func(Object) Health

@@ -145,8 +145,8 @@ func nodeRules() *rules {
 	}
 }
 
-// taintNew gives a new node the taint by which nothing runs there before somebody has found it to be ready. That is what
-// the admission plugin TaintNodesByCondition of a real server does. It leaves other kinds alone.
+// taintNew gives a new node the taint by which nothing runs there before somebody has found it to be ready. That is
+// what the admission plugin TaintNodesByCondition of a real server does. It leaves other kinds alone.
 func taintNew(o object) {
 	node, ok := o.(*corev1.Node)
 	taint := corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}

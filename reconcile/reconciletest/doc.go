@@ -41,8 +41,8 @@
 //     in order
 //   - writes: conflicts, preconditions, generated names, dry runs, writes that change nothing, generations, the status
 //     subresource, finalizers, pods that take time to go, JSON, merge and strategic merge patches, server-side apply
-//   - the scale subresource, the binding of a pod to a node, the finalizing of a namespace, and field validation, strict
-//     or with warnings
+//   - the scale subresource, the binding of a pod to a node, the finalizing of a namespace, and field validation,
+//     strict or with warnings
 //   - custom resources in several versions, by the manifests of their definitions, with the defaults, the pruning and
 //     the validation that their schemas ask for; rules in CEL with package reconciletest/cel, see [Options.Rules]
 //   - many more kinds of Kubernetes with package reconciletest/builtin, see [Options.Kinds]

@@ -210,8 +210,8 @@ func (r verdict) blame() {
 		return
 	}
 	for _, text := range slices.Sorted(maps.Keys(r.beyond)) {
-		r.failure.detail = append(r.failure.detail, "the program was refused, with 501, what the server has no model of: "+
-			text)
+		r.failure.detail = append(r.failure.detail,
+			"the program was refused, with 501, what the server has no model of: "+text)
 	}
 	shown := append([]string{fmt.Sprintf("by the rule %q:", r.failure.rule)}, r.failure.detail...)
 	if len(r.manners.refused) > 0 {

@@ -173,7 +173,8 @@ func addPlain(kinds map[string]rest.Storage, options generic.RESTOptionsGetter) 
 		return err
 	}
 	pods := kinds["pods"].(rest.Getter)
-	accounts, err := accountstorage.NewREST(options, noTokens{}, nil, nil, 0, pods, secrets, nodes.Node, nil, nil, false, 0)
+	accounts, err := accountstorage.NewREST(options, noTokens{}, nil, nil, 0, pods, secrets, nodes.Node, nil, nil,
+		false, 0)
 	if err != nil {
 		return err
 	}

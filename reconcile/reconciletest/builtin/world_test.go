@@ -189,8 +189,8 @@ func TestPodsRunWhereTheyHaveTo(t *testing.T) {
 	const affinity = "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: " +
 		"{nodeSelectorTerms: [%s]}}}"
 	pod := func(name, term string) string {
-		return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec:\n  containers: [{name: c, image: c}]\n"+
-			"  "+affinity+"\n---\n", name, term)
+		return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec:\n"+
+			"  containers: [{name: c, image: c}]\n  "+affinity+"\n---\n", name, term)
 	}
 	var nodes string
 	for _, name := range []string{"a", "b", "c"} {
