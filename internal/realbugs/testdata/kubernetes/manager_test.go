@@ -21,6 +21,7 @@ import (
 	"k8s.io/controller-manager/pkg/clientbuilder"
 	"k8s.io/controller-manager/pkg/informerfactory"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	appconfig "k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 	"k8s.io/kubernetes/pkg/controller/apis/config"
@@ -81,14 +82,27 @@ func manager(name string, flags []func(*configuration)) func(context.Context, *r
 	}
 }
 
+// defaults is the configuration that flags have made which nobody has set.
+var defaults = sync.OnceValue(func() *configuration {
+	o, err := options.NewKubeControllerManagerOptions()
+	if err != nil {
+		panic(err)
+	}
+	known, off, aliases := app.KnownControllers(), app.ControllersDisabledByDefault(), app.ControllerAliases()
+	o.Flags(known, off, aliases)
+	o.SecureServing.BindPort = 0
+	c := &appconfig.Config{}
+	if err := o.ApplyTo(c, known, off, aliases); err != nil {
+		panic(err)
+	}
+	return &c.ComponentConfig
+})
+
 // contextOf is app.CreateControllerContext, for one controller. The informers start when start is called, and have
 // ended when the function that it returns does.
 func contextOf(ctx context.Context, cfg *rest.Config, flags []func(*configuration), collects bool) (
 	with app.ControllerContext, start func() (shutdown func()), err error) {
-	o, err := options.NewDefaultComponentConfig()
-	if err != nil {
-		return with, nil, err
-	}
+	o := *defaults().DeepCopy()
 	for _, flag := range flags {
 		flag(&o)
 	}

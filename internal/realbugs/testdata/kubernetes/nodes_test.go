@@ -8,8 +8,10 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
@@ -82,6 +84,10 @@ func TestNodeIPAM(t *testing.T) {
 			}
 			return want("nodes with a range of their own", len(ranges), 2)
 		},
+		Mask: func(o *unstructured.Unstructured) { // which range depends on which have been given away before
+			unstructured.RemoveNestedField(o.Object, "spec", "podCIDR")
+			unstructured.RemoveNestedField(o.Object, "spec", "podCIDRs")
+		},
 	}, func(o *configuration) {
 		o.KubeCloudShared.AllocateNodeCIDRs, o.KubeCloudShared.ClusterCIDR = true, "10.244.0.0/16"
 	})
@@ -90,7 +96,8 @@ func TestNodeIPAM(t *testing.T) {
 func TestTaintEviction(t *testing.T) {
 	const taint = "taints: [{key: example.com/broken, effect: NoExecute}]"
 	const tolerates = "tolerations: [{key: example.com/broken, operator: Exists}],"
-	const while = "tolerations: [{key: example.com/broken, operator: Exists, tolerationSeconds: 60}],"
+	const while = "tolerations: [{key: example.com/broken, operator: Exists, effect: NoExecute, " +
+		"tolerationSeconds: 60}],"
 	check(t, names.TaintEvictionController, reconciletest.Scenario{
 		World: &reconciletest.World{},
 		Steps: append(reconciletest.ApplyYAML(node("first", "")+node("second", "")+podOn("a", "first", "")+
@@ -106,17 +113,27 @@ func TestTaintEviction(t *testing.T) {
 	})
 }
 
-// kubelet says every ten seconds that a node is well.
+// kubelet says once that a node is well, and then renews a Lease every ten seconds.
 func kubelet(name string) func(context.Context, *rest.Config) error {
 	return func(ctx context.Context, cfg *rest.Config) error {
 		client := kubernetes.NewForConfigOrDie(cfg)
-		for {
+		leases := client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+		lease, err := leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: coordinationv1.LeaseSpec{HolderIdentity: &name}}, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		for said := false; ; {
 			n, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-			if err == nil {
-				now := metav1.Now()
+			if err == nil && !said {
 				n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue,
-					Reason: "KubeletReady", LastHeartbeatTime: now, LastTransitionTime: n.CreationTimestamp}}
-				_, _ = client.CoreV1().Nodes().UpdateStatus(ctx, n, metav1.UpdateOptions{})
+					LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}}
+				_, err := client.CoreV1().Nodes().UpdateStatus(ctx, n, metav1.UpdateOptions{})
+				said = err == nil
+			}
+			lease.Spec.RenewTime = new(metav1.NowMicro())
+			if lease, err = leases.Update(ctx, lease, metav1.UpdateOptions{}); err != nil {
+				return err
 			}
 			select {
 			case <-ctx.Done():
@@ -140,7 +157,8 @@ func TestNodeLifecycle(t *testing.T) {
 		return err
 	})
 	check(t, names.NodeLifecycleController, reconciletest.Scenario{
-		World:  &reconciletest.World{},
+		Server: reconciletest.Options{Namespaces: []string{"default", corev1.NamespaceNodeLease}},
+		World:  &reconciletest.World{Except: []string{"nodes"}},
 		Beside: []func(context.Context, *rest.Config) error{kubelet("first")},
 		Steps: []reconciletest.Step{reconciletest.ApplyYAML(node("first", "") + node("second", "") +
 			podOn("a", "first", "") + podOn("b", "second", ""))[0], silent, reconciletest.Wait(5 * time.Minute)},
@@ -152,11 +170,7 @@ func TestNodeLifecycle(t *testing.T) {
 			tainted := slices.ContainsFunc(second.Spec.Taints, func(t corev1.Taint) bool {
 				return t.Key == corev1.TaintNodeUnreachable && t.Effect == corev1.TaintEffectNoExecute
 			})
-			b, err := there[*corev1.Pod](s, "pods", "default", "b")
-			if err != nil {
-				return err
-			}
-			return want("tainted, its pod is ready", []bool{tainted, ready(b)}, []bool{true, false})
+			return want("tainted", tainted, true)
 		},
 	})
 }

@@ -11,6 +11,8 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -84,6 +86,12 @@ func TestPersistentVolumeBinder(t *testing.T) {
 			return errors.Join(want("the claim", late.Status.Phase, "Bound"),
 				want("its volume", bound.Status.Phase, "Bound"))
 		},
+		Mask: func(o *unstructured.Unstructured) { // which volume depends on which was free
+			for _, path := range []string{"claimRef", "volumeName"} {
+				unstructured.RemoveNestedField(o.Object, "spec", path)
+			}
+			unstructured.RemoveNestedField(o.Object, "status")
+		},
 	})
 }
 
@@ -156,6 +164,8 @@ spec:
 `
 	check(t, names.VolumeAttributesClassProtectionController, reconciletest.Scenario{
 		Server: reconciletest.Options{CollectAfter: never},
+		Beside: []func(context.Context, *rest.Config) error{
+			manager(names.PersistentVolumeClaimProtectionController, nil)},
 		Steps: []reconciletest.Step{reconciletest.ApplyYAML(of("free") + of("used") + of("kept") + claim)[0],
 			reconciletest.Delete("volumeattributesclasses", "", "used"), // which has to wait
 			reconciletest.Delete("volumeattributesclasses", "", "free")},
@@ -224,6 +234,15 @@ spec:
 		if err != nil {
 			return err
 		}
+		volumes := kubernetes.NewForConfigOrDie(cfg).CoreV1().PersistentVolumes()
+		v, err := volumes.Get(ctx, "one", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		v.Spec.ClaimRef.UID = c.UID
+		if _, err := volumes.Update(ctx, v, metav1.UpdateOptions{}); err != nil {
+			return err
+		}
 		c.Status.Phase, c.Status.Capacity = corev1.ClaimBound, c.Spec.Resources.Requests
 		_, err = client.UpdateStatus(ctx, c, metav1.UpdateOptions{})
 		return err
@@ -246,7 +265,12 @@ spec:
 	}
 	check(t, names.PersistentVolumeExpanderController, reconciletest.Scenario{
 		Steps: []reconciletest.Step{reconciletest.ApplyYAML(disk + claim("1Gi") + "---" + class)[0], bound,
-			reconciletest.ApplyYAML(claim("2Gi"))[0]},
+			reconciletest.StepFunc("more is asked for", func(ctx context.Context, cfg *rest.Config) error {
+				claims := kubernetes.NewForConfigOrDie(cfg).CoreV1().PersistentVolumeClaims("default")
+				_, err := claims.Patch(ctx, "data", types.MergePatchType,
+					[]byte(`{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}`), metav1.PatchOptions{})
+				return err
+			})},
 		Settled: func(s *reconciletest.Server) error {
 			c, err := there[*corev1.PersistentVolumeClaim](s, "persistentvolumeclaims", "default", "data")
 			if err != nil {
@@ -321,6 +345,10 @@ apiVersion: storage.k8s.io/v1
 kind: CSINode
 metadata: {name: node}
 spec: {drivers: [{name: disks.example.com, nodeID: node, topologyKeys: []}]}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: node, annotations: {volumes.kubernetes.io/controller-managed-attach-detach: "true"}}
 ---
 `
 	check(t, names.PersistentVolumeAttachDetachController, reconciletest.Scenario{

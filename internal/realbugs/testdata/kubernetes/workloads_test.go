@@ -195,7 +195,7 @@ spec:
 				want("updated, available",
 					[2]int32{d.Status.UpdatedReplicas, d.Status.AvailableReplicas}, [2]int32{3, 3}),
 				want("claims", count(s, "persistentvolumeclaims", "default",
-					func(*corev1.PersistentVolumeClaim) bool { return true }), 4))
+					func(c *corev1.PersistentVolumeClaim) bool { return c.Labels["app"] == "db" }), 3))
 		},
 	})
 }
