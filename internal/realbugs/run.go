@@ -35,6 +35,7 @@ var (
 	runsOf     = regexp.MustCompile(`^after (\d+) runs? in `)
 	ruleOf     = regexp.MustCompile(`by the rule "([^"]*)"`)
 	replayOf   = regexp.MustCompile(`again, alone: Replay: (".*")`)
+	stopped    = regexp.MustCompile(`reconciletest\.Check: (a run stands still, [^;]*)`)
 	passed     = regexp.MustCompile(`(?m)^--- PASS: `)
 	searched   = regexp.MustCompile(`(?m)(\d+) runs in \S+ \(`)
 )
@@ -72,6 +73,9 @@ func readTest(dir, test string) (*findings, error) {
 	}
 	if len(f.all) == 0 && !passed.Match(out) {
 		f.broken = string(out[:min(len(out), 500)])
+		if m := stopped.FindSubmatch(out); m != nil {
+			f.broken = string(m[1])
+		}
 	}
 	return f, nil
 }
