@@ -1,5 +1,6 @@
 // Command realbugs runs reconciletest.Check on controllers that others have released: for each of the bugs that
-// README.md names, on the version that has it and on the one that has its fix. Their code is not changed.
+// README.md names, on the version that has it and on the one that has its fix; and on releases in which no bug is
+// known, about which Check has to be silent. Their code is not changed.
 //
 //	make realbugs                          all of them; the table goes to RESULTS.md
 //	cd internal/realbugs; go run . jobset  one program; -v shows what Check prints, -logs reads the last run's
@@ -15,6 +16,6 @@
 //
 // # Reading order
 //
-// programs.go (what is tried), build.go (the modules), run.go (a test, and what it has found), main.go (the table),
-// controllers.go (controllers that are right).
+// programs.go and releases.go (what is tried), build.go (the modules), run.go (a test, and what it has found), main.go
+// (the tables), controllers.go (controllers that are right).
 package main

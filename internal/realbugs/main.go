@@ -32,11 +32,11 @@ func run(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	chosen, err := chosenBy(flags.Args())
+	chosen, plain, err := chosenBy(flags.Args())
 	if err != nil {
 		return err
 	}
-	var rows, details, silences strings.Builder
+	var rows, right, details, silences strings.Builder
 	var errs []error
 	for _, p := range chosen {
 		silent, err := silence(ctx, p, *only, *logs)
@@ -62,10 +62,27 @@ func run(ctx context.Context, args []string) error {
 			details.WriteString(r.details())
 		}
 	}
+	for _, r := range plain {
+		t, err := r.try(ctx, *only, *logs)
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+			fmt.Fprintf(&details, "- %s was not tried: `%v`\n", r.name, err)
+			continue
+		case *only:
+			continue
+		}
+		if *verbose {
+			fmt.Fprintf(os.Stderr, "\n# %s\n\n%s\n", r.name, t.found.output)
+		}
+		right.WriteString(r.row(t))
+		t.found.list(&details, r.name+" "+r.new)
+	}
 	if *only {
 		return errors.Join(errs...)
 	}
-	text := header + rows.String() + "\n## What else was found\n\n" + details.String() + silences.String()
+	text := header + rows.String() + rightHeader + right.String() + "\n## What else was found\n\n" +
+		details.String() + silences.String()
 	if *save == "" {
 		_, err := io.WriteString(os.Stdout, text)
 		return errors.Join(append(errs, err)...)
@@ -73,22 +90,55 @@ func run(ctx context.Context, args []string) error {
 	return errors.Join(append(errs, os.WriteFile(*save, []byte(text), 0o644))...)
 }
 
-// chosenBy returns the programs that arguments name; all, if there are none.
-func chosenBy(args []string) (chosen []program, err error) {
+// chosenBy returns the programs and the releases that arguments name; all, if there are none.
+func chosenBy(args []string) (chosen []program, plain []release, err error) {
 	if len(args) == 0 {
-		return programs, nil
-	}
-	for _, arg := range args {
-		if !slices.ContainsFunc(programs, func(p program) bool { return p.name == arg }) {
-			return nil, fmt.Errorf("no program %s", arg)
-		}
+		return programs, releases, nil
 	}
 	for _, p := range programs {
 		if slices.Contains(args, p.name) {
 			chosen = append(chosen, p)
 		}
 	}
-	return chosen, nil
+	for _, r := range releases {
+		if slices.Contains(args, r.name) {
+			plain = append(plain, r)
+		}
+	}
+	for _, arg := range args {
+		if !slices.ContainsFunc(chosen, func(p program) bool { return p.name == arg }) &&
+			!slices.ContainsFunc(plain, func(r release) bool { return r.name == arg }) {
+			return nil, nil, fmt.Errorf("no program %s", arg)
+		}
+	}
+	return chosen, plain, nil
+}
+
+// tried is a test that was run on a version of a program.
+type tried struct {
+	lines int // of the test
+	found *findings
+}
+
+// try runs a test on a version of a program. only: it compiles it, and does no more. logs: it reads that of the last
+// run.
+func (p program) try(ctx context.Context, version, test string, only, logs bool) (t tried, err error) {
+	dir, err := folder(p, version)
+	if err == nil && !logs {
+		if err = build(ctx, p, version, dir); err == nil && !only {
+			err = runTest(ctx, dir, test)
+		}
+	}
+	if err == nil && !only {
+		t.found, err = readTest(dir, test)
+	}
+	if err == nil {
+		t.lines, err = lines(dir)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s %s: %w", p.name, version, err)
+	}
+	return t, err
 }
 
 // trial is a bug, as it was looked for in both versions.
@@ -99,8 +149,7 @@ type trial struct {
 	old, fixed *findings
 }
 
-// of looks for the bug in both versions. only: it compiles the tests, and does no more. logs: it reads those of the
-// last runs.
+// of looks for the bug in both versions; see try.
 func (t *trial) of(ctx context.Context, only, logs bool) error {
 	for _, of := range []struct {
 		version string
@@ -109,21 +158,11 @@ func (t *trial) of(ctx context.Context, only, logs bool) error {
 		if of.version == "" {
 			continue
 		}
-		dir, err := folder(t.program, of.version)
-		if err == nil && !logs {
-			if err = build(ctx, t.program, of.version, dir); err == nil && !only {
-				err = runTest(ctx, dir, t.test)
-			}
-		}
-		if err == nil && !only {
-			*of.into, err = readTest(dir, t.test)
-		}
-		if err == nil {
-			t.lines, err = lines(dir)
-		}
+		tried, err := t.program.try(ctx, of.version, t.test, only, logs)
 		if err != nil {
-			return fmt.Errorf("%s %s: %w", t.name, of.version, err)
+			return err
 		}
+		*of.into, t.lines = tried.found, tried.lines
 	}
 	return nil
 }

@@ -79,8 +79,7 @@ var programs = []program{
 			published: "https://github.com/kubernetes-sigs/agent-sandbox/issues/1215", test: "TestWarmPool",
 			about: "a warm pool makes more Sandboxes than it has replicas",
 			shows: regexp.MustCompile(`Sandboxes in a pool of`),
-			first: `1, of the test: it counted the Sandboxes of an earlier pool, and those that a restart on ` +
-				`an old cache makes, which are switched off now`,
+			first: `1, of the test: it counted the Sandboxes of an earlier pool`,
 		}},
 	},
 	{

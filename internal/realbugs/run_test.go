@@ -43,14 +43,19 @@ func TestFindingsAreRead(t *testing.T) {
 }
 
 func TestProgramsAreChosenByName(t *testing.T) {
-	if _, err := chosenBy([]string{"jobset", "none-such"}); err == nil || err.Error() != "no program none-such" {
+	if _, _, err := chosenBy([]string{"jobset", "none-such"}); err == nil || err.Error() != "no program none-such" {
 		t.Error(err)
 	}
-	if all, err := chosenBy(nil); err != nil || len(all) != len(programs) {
-		t.Errorf("without a name: %d, %v", len(all), err)
+	if all, plain, err := chosenBy(nil); err != nil || len(all) != len(programs) || len(plain) != len(releases) {
+		t.Errorf("without a name: %d, %d, %v", len(all), len(plain), err)
 	}
-	if one, err := chosenBy([]string{"statefulset"}); err != nil || len(one) != 1 || one[0].name != "statefulset" {
-		t.Errorf("by its name: %v, %v", one, err)
+	if one, plain, err := chosenBy([]string{"statefulset"}); err != nil || len(one) != 1 || len(plain) != 0 ||
+		one[0].name != "statefulset" {
+		t.Errorf("by its name: %v, %v, %v", one, plain, err)
+	}
+	if one, plain, err := chosenBy([]string{"trust-manager"}); err != nil || len(one) != 0 || len(plain) != 1 ||
+		plain[0].name != "trust-manager" {
+		t.Errorf("a release by its name: %v, %v, %v", one, plain, err)
 	}
 }
 
@@ -65,6 +70,21 @@ func TestBugsAreInTheList(t *testing.T) {
 			if !strings.Contains(string(list), b.published) {
 				t.Errorf("README.md lacks %s", b.published)
 			}
+		}
+	}
+}
+
+// TestReleasesAreInTheList that was made before any was tried.
+func TestReleasesAreInTheList(t *testing.T) {
+	list, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range releases {
+		row := regexp.MustCompile(`(?m)^\| [A-Z] \| \S*` + regexp.QuoteMeta(r.name) + `.* \| ` +
+			regexp.QuoteMeta(r.new) + ` \|`)
+		if !row.Match(list) {
+			t.Errorf("README.md lacks %s %s", r.name, r.new)
 		}
 	}
 }

@@ -90,7 +90,5 @@ func TestWarmPool(t *testing.T) {
 		World:  &reconciletest.World{},
 		Steps:  reconciletest.ApplyYAML(pool),
 		Always: noMore,
-		// What it has made is nowhere but in its memory and its cache, as with a ReplicaSet.
-		Off: []string{"old cache after", "back to", "unseen", "second"},
 	})
 }

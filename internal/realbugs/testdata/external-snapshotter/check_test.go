@@ -49,17 +49,17 @@ func limiter() workqueue.TypedRateLimiter[string] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, 5*time.Minute)
 }
 
-// run is both mains, without flags: that of the snapshot controller, and that of the sidecar with a driver in memory.
-func run(d time.Duration) func(context.Context, *rest.Config) error {
-	return func(ctx context.Context, cfg *rest.Config) error { return runWith(ctx, cfg, driver{time.Now().Add(d)}) }
+// both are the two mains, without flags: that of the snapshot controller, and that of the sidecar with a driver in
+// memory, which is slow for a time. As two processes they have an informer each.
+func both(slow time.Duration) []reconciletest.Program {
+	return []reconciletest.Program{{Name: "controller", Run: runController}, {Name: "sidecar",
+		Run: func(ctx context.Context, cfg *rest.Config) error {
+			return runSidecar(ctx, cfg, driver{time.Now().Add(slow)})
+		}}}
 }
 
-func runWith(ctx context.Context, cfg *rest.Config, d driver) error {
-	client, err := clientset.NewForConfig(cfg)
-	if err != nil {
-		return err
-	}
-	core, err := kubernetes.NewForConfig(cfg)
+func runController(ctx context.Context, cfg *rest.Config) error {
+	client, core, err := clients(cfg)
 	if err != nil {
 		return err
 	}
@@ -71,19 +71,42 @@ func runWith(ctx context.Context, cfg *rest.Config, d driver) error {
 		v1.VolumeSnapshotContents(), v1.VolumeSnapshotClasses(), groups, contents, classes,
 		coreFactory.Core().V1().PersistentVolumeClaims(), coreFactory.Core().V1().PersistentVolumes(), nil,
 		metrics.NewMetricsManager(), resync, limiter(), limiter(), limiter(), limiter(), false, true, false)
-	side := sidecar.NewCSISnapshotSideCarController(client, core, "driver", v1.VolumeSnapshotContents(),
-		v1.VolumeSnapshotClasses(), d, nil, time.Minute, resync, "snapshot", -1, "groupsnapshot", -1, true,
-		limiter(), false, contents, classes, limiter())
 	factory.Start(ctx.Done())
 	coreFactory.Start(ctx.Done())
-	var workers, both sync.WaitGroup
-	both.Go(func() { common.Run(10, ctx.Done(), &workers) })
-	both.Go(func() { side.Run(10, ctx.Done(), &workers) })
-	both.Wait()
+	var workers sync.WaitGroup
+	common.Run(10, ctx.Done(), &workers)
 	workers.Wait()
 	factory.Shutdown()
 	coreFactory.Shutdown()
 	return nil
+}
+
+func runSidecar(ctx context.Context, cfg *rest.Config, d driver) error {
+	client, core, err := clients(cfg)
+	if err != nil {
+		return err
+	}
+	factory := snapshots.NewSharedInformerFactory(client, resync)
+	_, contents, classes := groupInformers(factory)
+	v1 := factory.Snapshot().V1()
+	side := sidecar.NewCSISnapshotSideCarController(client, core, "driver", v1.VolumeSnapshotContents(),
+		v1.VolumeSnapshotClasses(), d, nil, time.Minute, resync, "snapshot", -1, "groupsnapshot", -1, true,
+		limiter(), false, contents, classes, limiter())
+	factory.Start(ctx.Done())
+	var workers sync.WaitGroup
+	side.Run(10, ctx.Done(), &workers)
+	workers.Wait()
+	factory.Shutdown()
+	return nil
+}
+
+func clients(cfg *rest.Config) (clientset.Interface, kubernetes.Interface, error) {
+	client, err := clientset.NewForConfig(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	core, err := kubernetes.NewForConfig(cfg)
+	return client, core, err
 }
 
 // driver takes each snapshot at once, but none before a time.
@@ -162,8 +185,8 @@ func restoreAndDelete(ctx context.Context, cfg *rest.Config) error {
 
 func TestSnapshots(t *testing.T) {
 	reconciletest.Check(t, reconciletest.Scenario{
-		Run:    run(0),
-		Server: reconciletest.Options{CRDs: []string{"crd"}, Rules: cel.Rules{}, Kinds: builtin.Kinds()},
+		Programs: both(0),
+		Server:   reconciletest.Options{CRDs: []string{"crd"}, Rules: cel.Rules{}, Kinds: builtin.Kinds()},
 		World: &reconciletest.World{Takes: func(o reconciletest.Object) time.Duration {
 			if o.GetName() == "restored" {
 				return time.Minute
@@ -177,9 +200,9 @@ func TestSnapshots(t *testing.T) {
 
 func TestSlowDriver(t *testing.T) {
 	reconciletest.Check(t, reconciletest.Scenario{
-		Run:    run(5 * time.Minute),
-		Server: reconciletest.Options{CRDs: []string{"crd"}, Rules: cel.Rules{}, Kinds: builtin.Kinds()},
-		World:  &reconciletest.World{},
+		Programs: both(5 * time.Minute),
+		Server:   reconciletest.Options{CRDs: []string{"crd"}, Rules: cel.Rules{}, Kinds: builtin.Kinds()},
+		World:    &reconciletest.World{},
 		Steps: append(reconciletest.ApplyYAML(volume, snapshot),
 			reconciletest.Delete("volumesnapshots.snapshot.storage.k8s.io", "default", "snapshot")),
 	})
