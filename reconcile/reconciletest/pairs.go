@@ -11,14 +11,27 @@ import (
 // pairs runs the schedules of two disturbances of which the second makes use of the first, until there are enough
 // findings, or until the limit.
 func (c *check) pairs() {
-	for _, s := range slices.Concat(runner{c}.missed(), runner{c}.unknown()) {
-		switch {
-		case c.enough():
-			return
-		case c.over():
-			c.leftOut = cmp.Or(c.leftOut, "schedules with several disturbances")
-			return
-		case !slices.ContainsFunc(s.disturbances, c.scenario.spares):
+	c.tryPairs(runner{c}.missed(), 1)
+	c.tryPairs(runner{c}.unknown(), lucky)
+}
+
+// lucky is how often a schedule is run that may need luck.
+const lucky = 3
+
+// tryPairs runs some schedules, and again up to times if the program is not deterministic, as one of them may show.
+func (c *check) tryPairs(all []schedule, times int) {
+	all = slices.DeleteFunc(all, func(s schedule) bool {
+		return slices.ContainsFunc(s.disturbances, c.scenario.spares)
+	})
+	for n := 0; n == 0 || c.jitters && n < times; n++ {
+		for _, s := range all {
+			switch {
+			case c.enough():
+				return
+			case c.over():
+				c.leftOut = cmp.Or(c.leftOut, "schedules with several disturbances")
+				return
+			}
 			c.try(s)
 		}
 	}
@@ -44,7 +57,7 @@ func (c runner) missed() (all []schedule) {
 
 // unknown returns the schedules in which the program cannot know that the server has done a write: the answer is lost,
 // and the events of the resource come late, by which its cache would show it. The first write of each kind in a step
-// stands for all. A program that is not deterministic may need luck for the harm, so each comes several times.
+// stands for all.
 func (c runner) unknown() (all []schedule) {
 	for _, from := range slices.SortedFunc(maps.Keys(c.ideal.places), compareOrigins) {
 		seen := outlook{from.program, subjectOf(from.kind)}
@@ -60,14 +73,8 @@ func (c runner) unknown() (all []schedule) {
 			}
 		}
 	}
-	if c.jitters {
-		all = slices.Repeat(all, tries)
-	}
 	return all
 }
-
-// tries is how often a schedule of unknown comes that may need luck.
-const tries = 3
 
 // mostCaused is how many of the requests that a disturbance has caused are disturbed, too: the first ones.
 const mostCaused = 8

@@ -1,9 +1,11 @@
 package reconciletest
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
 )
 
 func TestCausedIsWhatTheReferenceRunHasNot(t *testing.T) {
@@ -29,4 +31,30 @@ func TestCausedIsWhatTheReferenceRunHasNot(t *testing.T) {
 		long = append(long, origin{kind: get})
 	}
 	require.Len(t, caused(long, ideal), mostCaused)
+}
+
+func TestPairsThatMayNeedLuckAreRunAgain(t *testing.T) {
+	for name, test := range map[string]struct {
+		shows       int // the run that shows that the program is not deterministic
+		times, want int
+	}{
+		"of a deterministic program, once":                    {times: lucky, want: 2},
+		"of one that is not, by the first of them, all":       {shows: 1, times: lucky, want: 2 * lucky},
+		"of one that is not, by the last of them, all":        {shows: 2, times: lucky, want: 2 * lucky},
+		"of one that is not, if no luck is needed, each once": {shows: 1, times: 1, want: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var c *check
+			before := 0
+			c = newCheck(t, &Scenario{Run: func(ctx context.Context, _ *rest.Config) error {
+				c.jitters = c.jitters || before > 0 && c.runs == before+test.shows-1
+				<-ctx.Done()
+				return nil
+			}, Steps: []Step{StepFunc("nothing", func(context.Context, *rest.Config) error { return nil })}}, 0)
+			c.ideal = c.run(c.schedule(), nil)
+			before = c.runs
+			c.tryPairs([]schedule{c.schedule(), c.schedule()}, test.times)
+			require.Equal(t, test.want, c.runs-before)
+		})
+	}
 }
