@@ -2,7 +2,6 @@ package informer
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -16,19 +15,15 @@ import (
 	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
-// TestMain sets after how long a client of this process finds out that its connection is dead: by default 45 seconds. A
-// server that is well may take some seconds to answer on a busy machine.
-func TestMain(m *testing.M) {
-	_ = os.Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "1") // fails for impossible names only
-	_ = os.Setenv("HTTP2_PING_TIMEOUT_SECONDS", "5")
-	os.Exit(m.Run())
-}
-
 // Two API servers on one etcd. Changes are made on the first, which is always well; what the informers follow is the
 // second, or a way that leads from one to the other. Everything is done to an informer on a typed client and to one
-// that reads the bytes itself, at once.
+// that reads the bytes itself, at once. It is not beside other tests, whose clients must not find out as early that
+// their connections are dead: there the informer has to.
 func TestBesideAnAPIServerThatIsWell(t *testing.T) {
-	t.Parallel()
+	// By default a client finds out by itself after 45 seconds. A server that is well may take some seconds to answer on
+	// a busy machine.
+	t.Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "1")
+	t.Setenv("HTTP2_PING_TIMEOUT_SECONDS", "5")
 	cluster := testcluster.New(t, testcluster.Options{DisableNode: true})
 	first := cluster.Config()
 	etcd := netproxy.New(t, "unix", filepath.Join(cluster.Dir(), "etcd", "client"))
