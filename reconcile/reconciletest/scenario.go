@@ -75,9 +75,9 @@ type Scenario struct {
 	Seed uint64
 	// Budget is the real time for schedules with several disturbances. Zero: 2 s, or with Explore no bound. The
 	// environment variable RECONCILETEST_BUDGET, such as 10m, replaces it. It is no bound for the whole: the schedules
-	// with one disturbance come before, and those in which the program misses a step and meets an old cache, or misses an
-	// answer and has a late cache. All of them are run, however long that takes, unless there is a Limit. Fewer steps
-	// make fewer of them.
+	// with one disturbance come before, and those in which the program misses a step and meets an old cache, or misses
+	// an answer and has a late cache. All of them are run, however long that takes, unless there is a Limit. Fewer
+	// steps make fewer of them.
 	Budget time.Duration
 	// Limit is the real time after which Check begins no schedule with a disturbance any more, for slow machines. Zero:
 	// there is no limit. The environment variable RECONCILETEST_LIMIT, such as 30s, replaces it. What is left out is

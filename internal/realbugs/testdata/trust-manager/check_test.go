@@ -77,8 +77,8 @@ metadata: {name: once, labels: {trusts: nobody}}
 
 // source is the ConfigMap with a certificate.
 func source(certificate string) string {
-	return "\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: source, namespace: trust}\ndata:\n  ca.crt: |\n    " +
-		strings.ReplaceAll(strings.TrimSpace(certificate), "\n", "\n    ") + "\n"
+	return "\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: source, namespace: trust}\ndata:\n  ca.crt: |" +
+		"\n    " + strings.ReplaceAll(strings.TrimSpace(certificate), "\n", "\n    ") + "\n"
 }
 
 func TestBundle(t *testing.T) {
