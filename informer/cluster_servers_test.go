@@ -20,8 +20,8 @@ import (
 // that reads the bytes itself, at once. It is not beside other tests, whose clients must not find out as early that
 // their connections are dead: there the informer has to.
 func TestBesideAnAPIServerThatIsWell(t *testing.T) {
-	// By default a client finds out by itself after 45 seconds. A server that is well may take some seconds to answer on
-	// a busy machine.
+	// By default a client finds out by itself after 45 seconds. A server that is well may take some seconds to answer
+	// on a busy machine.
 	t.Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "1")
 	t.Setenv("HTTP2_PING_TIMEOUT_SECONDS", "5")
 	cluster := testcluster.New(t, testcluster.Options{DisableNode: true})

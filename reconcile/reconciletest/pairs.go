@@ -11,15 +11,15 @@ import (
 // pairs runs the schedules of two disturbances of which the second makes use of the first, until there are enough
 // findings, or until the limit.
 func (c *check) pairs() {
-	c.tryPairs(runner{c}.missed(), 1)
-	c.tryPairs(runner{c}.unknown(), lucky)
+	runner{c}.tryPairs(runner{c}.missed(), 1)
+	runner{c}.tryPairs(runner{c}.unknown(), lucky)
 }
 
 // lucky is how often a schedule is run that may need luck.
 const lucky = 3
 
 // tryPairs runs some schedules, and again up to times if the program is not deterministic, as one of them may show.
-func (c *check) tryPairs(all []schedule, times int) {
+func (c runner) tryPairs(all []schedule, times int) {
 	all = slices.DeleteFunc(all, func(s schedule) bool {
 		return slices.ContainsFunc(s.disturbances, c.scenario.spares)
 	})

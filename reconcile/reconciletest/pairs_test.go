@@ -53,7 +53,7 @@ func TestPairsThatMayNeedLuckAreRunAgain(t *testing.T) {
 			}, Steps: []Step{StepFunc("nothing", func(context.Context, *rest.Config) error { return nil })}}, 0)
 			c.ideal = c.run(c.schedule(), nil)
 			before = c.runs
-			c.tryPairs([]schedule{c.schedule(), c.schedule()}, test.times)
+			runner{c}.tryPairs([]schedule{c.schedule(), c.schedule()}, test.times)
 			require.Equal(t, test.want, c.runs-before)
 		})
 	}
