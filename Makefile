@@ -77,7 +77,7 @@ all-systems: systems ## the same for all modules that users import; minutes, as 
 	done
 
 # These go through hundreds of thousands of cases, or of runs of programs whose like the other tests run, or measure
-# memory, and the race detector takes minutes for them. make race runs them with it, some of them shorter.
+# memory, and the race detector takes minutes for them. make race-cases runs them with it, in turns.
 CASES = ^(TestAKeyWaitsInEachCaseOfTheModel|TestAKeyWaitsWhateverElseHappens|$(strip \
 	)TestCheck.*|TestTwoProgramsThatFight|TestADeadProgramReachesNobody|TestMaskDropsObjects|$(strip \
 	)TestNoTwoWorkOnASlice|TestTwoLeaveAtOnce|TestRandomWays|TestEachPlantedBugIsFound|TestChurn|$(strip \
@@ -141,6 +141,9 @@ test-twins: build ## the operators on controller-runtime on a control plane; mak
 .PHONY: test-long
 test-long: build ## random writes on a bad network to a real control plane, for two minutes; make release runs it
 	$(TEST) $(RACE) -count=1 -timeout 25m -run '^TestRandomOwnWrites$$' ./reconcile -args -own-writes 2m
+.PHONY: race-cases
+race-cases: build ## the long searches and models with the race detector; make release runs them
+	$(TEST) $(RACE) -count=1 -timeout 45m -run '$(CASES)' $(CASES_IN)
 .PHONY: test-shards
 test-shards: build ## the ReplicaSet controller's tests with three replicas at work; make release runs it
 	$(TEST) -count=1 -timeout 25m ./examples/replicaset -args -shards
@@ -337,7 +340,8 @@ test-release: ## does make release refuse what is broken? 3 minutes
 .PHONY: release prepare-release
 release: ## check everything and tag VERSION=v0.1.0; see .github/RELEASING.md
 	$(RELEASE) -db $(VULNDB) $(if $(OFFLINE),-offline) -check
-	$(MAKE) --no-print-directory lint test test-twins test-long test-shards test-release client-go versions
+	$(MAKE) --no-print-directory lint test test-twins test-long race-cases test-shards test-release client-go \
+		versions
 	$(RELEASE) -db $(VULNDB) $(if $(OFFLINE),-offline) $(if $(CHECK),-check)
 prepare-release: ## write VERSION=v0.1.0 into the nested modules
 	$(RELEASE) -prepare
