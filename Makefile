@@ -143,7 +143,7 @@ test-long: build ## random writes on a bad network to a real control plane, for 
 	$(TEST) $(RACE) -count=1 -timeout 25m -run '^TestRandomOwnWrites$$' ./reconcile -args -own-writes 2m
 .PHONY: race-cases
 race-cases: build ## the long searches and models with the race detector; make release runs them
-	$(TEST) $(RACE) -count=1 -timeout 45m -run '$(CASES)' $(CASES_IN)
+	$(TEST) $(RACE) -count=1 -timeout 30m -run '$(CASES)' $(CASES_IN)
 .PHONY: test-shards
 test-shards: build ## the ReplicaSet controller's tests with three replicas at work; make release runs it
 	$(TEST) -count=1 -timeout 25m ./examples/replicaset -args -shards
