@@ -37,6 +37,9 @@ func TestConformance(t *testing.T) {
 	written, agreement := newAgreement(), newAgreement()
 	compare := func(t *testing.T, c conversation, namespace string, p player, collectAfter time.Duration) {
 		want := play(t, cluster.Config(), namespace, p, c.steps)
+		if strings.Contains(want, etcdIsSilent) && collectAfter == 0 {
+			want = play(t, cluster.Config(), cluster.Namespace(t), p, c.steps)
+		}
 		memory := NewServer(t, Options{Resources: customResources(), Namespaces: []string{"default", "in-memory"},
 			Uninstalled: []string{"testdata/latches.yaml"}, CollectAfter: collectAfter,
 			Webhooks: map[string]http.Handler{hooks().host(): hooks()}})
@@ -86,6 +89,16 @@ func TestConformance(t *testing.T) {
 	t.Logf("generated requests that both servers answered alike, and those that the server in memory refused:\n%s",
 		agreement)
 }
+
+// etcdIsSilent is what a transcript has of an answer of the real server whose etcd has not answered it in time, as on a
+// disk that others keep busy: an error of its own has a reason.
+const etcdIsSilent = `{
+  "apiVersion": "v1",
+  "code": 500,
+  "kind": "Status",
+  "metadata": {},
+  "status": "Failure"
+}`
 
 // shorthand is what the corpus calls a resource.
 var shorthand = map[string]struct{ path, apiVersion, kind string }{

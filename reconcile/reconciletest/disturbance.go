@@ -272,12 +272,18 @@ func (s *Scenario) kindsAt(kind string, hooked bool) []string {
 // writes reports whether requests of a kind may change something.
 func writes(kind string) bool { return Request{Verb: verbOf(kind)}.Writes() }
 
-// outwaits reports whether the program may begin something after the steps that wait, which takes as long then.
-func (s schedule) outwaits() bool {
-	return slices.ContainsFunc(s.disturbances, func(d disturbance) bool {
-		return slices.Contains([]string{coldStart, unseenAll, down, downTwice, unseen, late, frozen, timeTravel, backTo,
-			namesake, namesakeNow, stray}, d.what)
-	})
+// outwait returns how long the steps wait after which the program may begin something, which takes as long then. What
+// a cache shows late in a step is over before the steps after it.
+func (s schedule) outwait(scenario *Scenario) (wait time.Duration) {
+	for _, d := range s.disturbances {
+		switch d.what {
+		case coldStart, unseenAll, down, downTwice, unseen, timeTravel, backTo, namesake, namesakeNow, stray:
+			return scenario.waits(1)
+		case late, frozen:
+			wait = max(wait, scenario.waits(d.n))
+		}
+	}
+	return wait
 }
 
 // fault returns what a disturbance makes of a request; nil: the server answers it.

@@ -40,6 +40,19 @@ func TestNamesThatEndInHashes(t *testing.T) {
 	require.Empty(t, end("d9b9f4b64", "one", "d9b9f4b64", 1).differences(a), "another hash, the same content")
 	require.NotEmpty(t, end("d9b9f4b64", "two", "d9b9f4b64", 1).differences(a), "another content")
 	require.NotEmpty(t, end("7f9b54b95", "one", "old", 0).differences(a), "the other of the two")
+
+	// What is not compared elsewhere is not compared in what the hash stands for either.
+	started := func(at string, mask func(*unstructured.Unstructured)) snapshot {
+		return snapshotFrom(server, []kept{made("replicasets", "ReplicaSet", "web-7f9b54b95", "7f9b54b95",
+			map[string]any{"spec": map[string]any{"template": map[string]any{"restartedAt": at}}})}, nil, mask)
+	}
+	nothing := func(*unstructured.Unstructured) {}
+	require.Empty(t, started("2026-11-27T05:00:00Z", nothing).differences(started("2026-11-28T06:00:00Z", nothing)))
+	require.NotEmpty(t, started("one", nothing).differences(started("two", nothing)))
+	masked := func(o *unstructured.Unstructured) {
+		unstructured.RemoveNestedField(o.Object, "spec", "template", "restartedAt")
+	}
+	require.Empty(t, started("one", masked).differences(started("two", masked)))
 }
 
 // TestWhatIsLeftIsDeletedByItsName also where a snapshot calls it otherwise.

@@ -26,7 +26,7 @@ func (r verdict) pass() {
 		}
 		err = r.settled()
 		stays := r.terminating()
-		if waits := r.scenario.waits(); waits > 0 && !waited && r.schedule.outwaits() && (err != nil || r.unlike()) {
+		if waits := r.schedule.outwait(r.scenario); waits > 0 && !waited && (err != nil || r.unlike()) {
 			waited, limit = true, limit.Add(waits)
 			r.run.pass(waits)
 			continue
@@ -80,7 +80,7 @@ func (r verdict) deleteLeft() {
 		return
 	}
 	all := holds(r.server)
-	w := standInsFor(r.server, all)
+	w := standInsFor(r.server, all, r.scenario.mask)
 	for _, h := range all {
 		if !slices.Contains(r.schedule.deleteLeft, w.key(h)) {
 			continue

@@ -26,6 +26,7 @@ type Link struct {
 	cuts   int // each ends the watches that were begun before
 	log    []Request
 	used   map[use]bool // the rights that the user has made use of
+	lacked map[use]bool // those that he has needed, and has not; see lacks
 }
 
 // Link returns a new way to the server, of a user who may do everything.
@@ -34,7 +35,8 @@ func (s *Server) Link() *Link { return s.LinkAs("") }
 // LinkAs returns a new way to the server of a user, such as a [ServiceAccount], who may do what [Options.Roles] grant:
 // everything if there are none.
 func (s *Server) LinkAs(user string) *Link {
-	return &Link{server: s, user: user, delays: make(map[schema.GroupResource]time.Duration), used: make(map[use]bool)}
+	return &Link{server: s, user: user, delays: make(map[schema.GroupResource]time.Duration), used: make(map[use]bool),
+		lacked: make(map[use]bool)}
 }
 
 // Config returns a configuration for clients of any kind that use the link. They have no rate limit.

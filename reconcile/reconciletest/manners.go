@@ -32,7 +32,7 @@ type manners struct {
 	failed    map[string]lostWrite      // writes that failed and were not repeated, by their text
 	refusals  map[caller]map[uint64]int // writes that were refused with 422, by their content, since the last step
 	invalids  map[string]int            // the same, of the whole run, by their text
-	beyond    map[string]bool           // requests that the server has no model of, by their text
+	beyond    map[string]bool           // kinds of requests that the server has no model of
 	asked     []origin                  // of all requests, in order
 	atRest    int                       // requests since the last write, when the program came to rest
 }
@@ -75,12 +75,13 @@ func newManners() manners {
 func (m *manners) heed(g *gate, hit disturbance, since time.Duration) *breach {
 	who, text := caller{g.process, g.request}, g.String()
 	m.asked = append(m.asked, g.origin())
-	if g.code == http.StatusForbidden && g.api == nil && !g.process.link.may(g.request) {
-		m.refused[use{g.request.Namespace, g.request.Resource.Group, g.request.asks().Resources[0],
-			g.request.Verb}] = true
+	if g.code == http.StatusForbidden && g.api == nil {
+		for _, right := range g.process.link.lacks() {
+			m.refused[right] = true
+		}
 	}
 	if g.code == http.StatusNotImplemented && g.api == nil {
-		m.beyond[text] = true
+		m.beyond[of(g.process.Name, g.kind())] = true
 	}
 	delete(m.failed, text)
 	about := fmt.Sprintf("%s %s/%s", g.request.Resource.GroupResource(), g.request.Namespace, g.request.Name)

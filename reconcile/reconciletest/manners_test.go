@@ -81,6 +81,7 @@ func TestOnlyRolesLackRights(t *testing.T) {
 	create := Request{Verb: "create", Resource: pods, Namespace: "default"}
 	lacks := func(l *Link) bool {
 		m := newManners()
+		_ = l.authorize(create, "a") // says by the link what is missing
 		m.heed(&gate{request: create, process: &process{link: l}, code: 403}, disturbance{}, 0)
 		return len(m.refused) > 0
 	}
@@ -88,4 +89,12 @@ func TestOnlyRolesLackRights(t *testing.T) {
 	restricted := NewServer(t, Options{Roles: []string{"testdata/config/rbac.yaml"}})
 	require.True(t, lacks(restricted.LinkAs(ServiceAccount("nowhere", "nobody"))))
 	require.False(t, lacks(restricted.Link()))
+
+	// An apply that creates needs the right to create as well: the request itself is one that the user may make.
+	l, m := restricted.LinkAs(ServiceAccount("default", "greeter")), newManners()
+	update := Request{Verb: "update", Resource: pods.GroupVersion().WithResource("configmaps"), Namespace: "default"}
+	require.True(t, l.may(update))
+	require.Error(t, l.authorize(create, "a"))
+	m.heed(&gate{request: update, process: &process{link: l}, code: 403}, disturbance{}, 0)
+	require.Equal(t, usage{use{"default", "", "pods", "create"}: true}, m.refused)
 }

@@ -158,10 +158,15 @@ func (l *Link) authorize(r Request, name string) error {
 		r.Name = name
 	}
 	asked := r.asks()
-	if l.may(r) {
-		l.server.store.mu.Lock()
-		l.used[use{r.Namespace, r.Resource.Group, asked.Resources[0], r.Verb}] = true
-		l.server.store.mu.Unlock()
+	right, may := use{r.Namespace, r.Resource.Group, asked.Resources[0], r.Verb}, l.may(r)
+	l.server.store.mu.Lock()
+	if may {
+		l.used[right] = true
+	} else {
+		l.lacked[right] = true
+	}
+	l.server.store.mu.Unlock()
+	if may {
 		return nil
 	}
 	where := "at the cluster scope"
@@ -180,8 +185,17 @@ func (l *Link) may(r Request) bool {
 	return l.server.access == nil || l.user == "" || l.server.access.allows(l.user, r.Namespace, r.asks())
 }
 
-// use is a right that was made use of.
+// use is a right that was made use of, or was needed.
 type use struct{ namespace, group, resource, verb string }
+
+// lacks returns the rights that the user has needed since the last call, and has not. Admission refuses with the code
+// that a missing right has; and one request may need several rights, as an apply that creates does.
+func (l *Link) lacks() []use {
+	l.server.store.mu.Lock()
+	defer l.server.store.mu.Unlock()
+	defer clear(l.lacked)
+	return slices.Collect(maps.Keys(l.lacked))
+}
 
 // rights returns the rights that were made use of over the link.
 func (l *Link) rights() []use {

@@ -52,10 +52,10 @@ type Scenario struct {
 	// Mask removes from an object what may differ between two runs that end alike, such as a counter of tries. An
 	// object of which it leaves nothing (o.Object = nil) is not compared at all. Masked already are names that the
 	// server generates, also where a program uses one again, the numbers of ControllerRevisions, also in their names,
-	// hashes in the names of ReplicaSets and ControllerRevisions, which stand for their content, UIDs, versions,
-	// times, annotations that are a time and nothing else, and what Check has seen to differ without a mistake; with go
-	// test -v it logs that. What a program hands out, such as ranges of addresses, depends on what it has handed out
-	// before, and needs a Mask. Nil: nothing else.
+	// hashes in the names of ReplicaSets and ControllerRevisions, which stand for their content, UIDs, versions, times,
+	// whether Endpoints say when their last change was triggered, and what Check has seen to differ without a mistake;
+	// with go test -v it logs that. What a program hands out, such as ranges of addresses, depends on what it has
+	// handed out before, and needs a Mask. Nil: nothing else.
 	Mask func(o *unstructured.Unstructured)
 	// Off switches off rules and disturbances by their names, those of the lists in the doc comment of Check and in the
 	// package's: "is idempotent", "cold start". The name of a disturbance may be followed by what it is at: "delete
@@ -109,9 +109,9 @@ type Write struct {
 	Old, New *unstructured.Unstructured
 }
 
-// waits returns how long the steps take that wait.
-func (s *Scenario) waits() (d time.Duration) {
-	for _, step := range s.Steps {
+// waits returns how long the steps take that wait, of those from a number on, which counts from 1.
+func (s *Scenario) waits(from int) (d time.Duration) {
+	for _, step := range s.Steps[max(0, from-1):] {
 		d += step.wait
 	}
 	return d

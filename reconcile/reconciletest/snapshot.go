@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -39,15 +40,17 @@ type kept struct {
 
 // snapshotOf takes one of a run.
 func snapshotOf(r *run) snapshot {
-	s := r.scenario
-	return takeSnapshot(r.server, r.gates.held(), func(o *unstructured.Unstructured) {
-		if s.Mask != nil {
-			s.Mask(o)
-		}
-		if s.World != nil && len(o.Object) > 0 {
-			s.World.mask(o)
-		}
-	})
+	return takeSnapshot(r.server, r.gates.held(), r.scenario.mask)
+}
+
+// mask removes from an object what is not compared.
+func (s *Scenario) mask(o *unstructured.Unstructured) {
+	if s.Mask != nil {
+		s.Mask(o)
+	}
+	if s.World != nil && len(o.Object) > 0 {
+		s.World.mask(o)
+	}
 }
 
 // takeSnapshot takes one, with what is held outside. Leases and Events are left out.
@@ -76,8 +79,8 @@ type standIns struct {
 	made      *strings.Replacer // of names that are generated, and of hashes
 }
 
-func standInsFor(s *Server, all []kept) standIns {
-	hashes := hashNames(all)
+func standInsFor(s *Server, all []kept, mask func(*unstructured.Unstructured)) standIns {
+	hashes := hashNames(all, mask)
 	made, hashed := maps.Clone(hashes), replacer(hashes)
 	w := standIns{names: map[string]string{}, revisions: revisionNames(all)}
 	for _, h := range all {
@@ -127,7 +130,7 @@ func (w standIns) key(h kept) string {
 // snapshotFrom takes a snapshot of the objects that a server holds.
 func snapshotFrom(s *Server, all []kept, outside map[string]map[string]any,
 	mask func(*unstructured.Unstructured)) snapshot {
-	w, snap := standInsFor(s, all), snapshot{}
+	w, snap := standInsFor(s, all, mask), snapshot{}
 	for _, h := range all {
 		namespace, key, generation := h.object.GetNamespace(), w.key(h), h.object.GetGeneration()
 		mask(h.object)
@@ -187,9 +190,6 @@ func numbered(u *unstructured.Unstructured) (begins types.NamespacedName, number
 	name, ok := strings.CutSuffix(u.GetName(), fmt.Sprintf("-%d", number))
 	return types.NamespacedName{Namespace: u.GetNamespace(), Name: name}, number, ok
 }
-
-// isTime reports whether a text is a time and nothing else.
-func isTime(text string) bool { return timeText.FindString(text) == text && text != "" }
 
 func isRevision(u *unstructured.Unstructured) bool {
 	kind := u.GroupVersionKind()
@@ -267,8 +267,8 @@ func stripMetadata(u *unstructured.Unstructured) {
 	delete(metadata, "generateName")
 	if annotations, ok := metadata["annotations"].(map[string]any); ok {
 		delete(annotations, appsv1.DeprecatedTemplateGeneration) // which counts changes, as the generation does
-		// One that is a time says when something was done last, and an object that is made anew may never have seen it.
-		maps.DeleteFunc(annotations, func(_ string, v any) bool { s, ok := v.(string); return ok && isTime(s) })
+		// Whether it is there says what the controller has seen, and not what there is.
+		delete(annotations, corev1.EndpointsLastChangeTriggerTime)
 		if delete(annotations, touchedBy); len(annotations) == 0 {
 			delete(metadata, "annotations")
 		}

@@ -96,12 +96,14 @@ func TestNamesThatStandForOthers(t *testing.T) {
 	require.Equal(t, "a-*, a-*", replace.Replace("a-xy, a-x"), "the longer one first")
 }
 
-// TestAnnotationsThatAreTimes are not compared, and others are: also those that hold a time, or that a template has.
-func TestAnnotationsThatAreTimes(t *testing.T) {
+// TestTheTimeOfTheLastTrigger is not compared, whether it is there or not; of another annotation that is a time it is
+// compared whether it is there.
+func TestTheTimeOfTheLastTrigger(t *testing.T) {
 	server := NewServer(t, Options{})
 	of := func(own, template string) snapshot {
 		annotated := func(text string) map[string]any {
-			return map[string]any{"name": "a", "annotations": map[string]any{"at": text, "other": "is there"}}
+			return map[string]any{"name": "a", "annotations": map[string]any{"at": "2026-11-27T05:00:00Z",
+				corev1.EndpointsLastChangeTriggerTime: text}}
 		}
 		o := &unstructured.Unstructured{Object: map[string]any{"metadata": annotated(own),
 			"spec": map[string]any{"template": map[string]any{"metadata": annotated(template)}}}}
@@ -109,10 +111,12 @@ func TestAnnotationsThatAreTimes(t *testing.T) {
 			func(*unstructured.Unstructured) {})
 	}
 	const at = "2026-11-27T05:00:00.5Z"
-	none := snapshot{"configmaps /a": {".metadata.annotations.other = is there",
-		".spec.template.metadata.annotations.at = <time>", ".spec.template.metadata.annotations.other = is there",
+	none := snapshot{"configmaps /a": {".metadata.annotations.at = <time>",
+		".spec.template.metadata.annotations.at = <time>",
+		".spec.template.metadata.annotations." + corev1.EndpointsLastChangeTriggerTime + " = <time>",
 		".spec.template.metadata.name = a"}}
 	require.Empty(t, of(at, at).differences(none))
-	require.NotEmpty(t, of("until "+at, at).differences(none))
 	require.NotEmpty(t, of(at, "now").differences(none))
+	none["configmaps /a"] = none["configmaps /a"][1:]
+	require.NotEmpty(t, of(at, at).differences(none))
 }
