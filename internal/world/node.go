@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// node takes the taint off a new node that the server gives it until it is ready. A node whose readiness somebody
-// reports is theirs.
+// node takes the taint off a node that the server gives to new ones, whoever has put it there. A node whose readiness
+// somebody reports is theirs.
 func (w *World) node(ctx context.Context, name string) (again time.Duration, err error) {
 	c := w.client.CoreV1().Nodes()
 	node, err := c.Get(ctx, name, metav1.GetOptions{})

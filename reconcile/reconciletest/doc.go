@@ -286,7 +286,7 @@
 //	delete                      a third party deletes what the program has made
 //	world slow with             the world sees what is written of a resource 60 s later, for 2 minutes
 //	world fails                 pods are not ready for 60 s, also those that were; the first pod of a Job fails
-//	cold start                  all steps are done before the program starts; it is up only while a user waits for it
+//	cold start                  all steps are done before the program starts; it is up while a user waits for it
 //	unseen steps                all steps are done while its watches are broken
 //	slow                        requests take 1.2 s
 //

@@ -43,7 +43,7 @@ type pause struct {
 	broken int // how often the request has come all the same
 }
 
-// lostWrite is a write that has failed: how, and the object that it was about, named as in a snapshot. A creation has
+// lostWrite is a write that has failed: how, and the object that it was about, with its own name. A creation has
 // no name.
 type lostWrite struct {
 	how, object string

@@ -114,12 +114,12 @@ func (r *stepRun) insist(do func() error) error {
 
 // serves starts all programs, also those that begin when all steps are done: what a user does needs one of them. It
 // reports whether there were any to start.
-func (r *stepRun) serves() (any bool) {
+func (r *stepRun) serves() (started bool) {
 	cold := r.cold
 	r.cold = false
-	any = r.startDown()
+	started = r.startDown()
 	r.cold = cold
-	return any
+	return started
 }
 
 // doReordered applies the manifests of a step in another order, and lets the program settle after each. What the server
