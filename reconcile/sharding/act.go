@@ -3,7 +3,6 @@ package sharding
 import (
 	"context"
 	"errors"
-	"maps"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -185,7 +184,7 @@ func (a *actor) write(ctx context.Context, next step) error {
 	defer a.mu.Unlock()
 	a.lease = lease
 	seen := a.r.seen
-	seen.table, seen.at, seen.leases = next.table, versionOf(lease), maps.Clone(seen.leases)
+	seen.table, seen.at = next.table, versionOf(lease)
 	a.r.observe(seen, a.now())
 	a.seen = a.r.seen
 	a.led = noteLed(a.led, a.seen, a.opts.RenewDeadline)

@@ -158,21 +158,14 @@ func (o *observer) observed(w world, lease *coordinationv1.Lease) {
 	s := o.Shards
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for name, l := range w.leases {
-		l.since = time.Now()
-		if before, ok := s.seen.leases[name]; ok && before.version == l.version {
-			l.since = before.since
-		}
-		w.leases[name] = l
-	}
-	s.seen = w
-	s.led = noteLed(s.led, w, s.opts.RenewDeadline)
+	s.seen = w.after(s.seen, time.Now())
+	s.led = noteLed(s.led, s.seen, s.opts.RenewDeadline)
 	if s.lease == nil || lease != nil && (lease.UID != s.lease.UID ||
 		kube.Older(s.lease.ResourceVersion, lease.ResourceVersion)) {
 		s.lease = lease
 	}
 	if s.r != nil {
-		s.r.observe(w, s.now())
+		s.r.observe(s.seen, s.now())
 		s.settleLocked()
 	}
 }

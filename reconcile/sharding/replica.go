@@ -207,15 +207,8 @@ func (r *replica) prepared(slices []int) {
 // observe takes in what there is to see. now is when the answer arrived.
 func (r *replica) observe(seen world, now election.Instant) {
 	last := r.seen
-	if seen.isOlder(last) {
-		seen.table, seen.at = last.table, last.at // an answer that was under way when a later one came
-	}
-	for name, s := range seen.leases {
-		s.since = now.Mono
-		if before, ok := last.leases[name]; ok && before.version == s.version {
-			s.since = before.since
-		}
-		seen.leases[name] = s
+	seen = seen.after(last, now.Mono)
+	for _, s := range seen.leases {
 		r.longest = max(r.longest, min(time.Duration(s.seconds)*time.Second, maxDuration))
 	}
 	r.seen = seen

@@ -16,9 +16,22 @@ type world struct {
 	leases map[string]sight
 }
 
-// isOlder reports that the table is an earlier version of another one.
-func (w world) isOlder(than world) bool {
-	return than.table != nil && w.at.uid == than.at.uid && kube.Older(w.at.resourceVersion, than.at.resourceVersion)
+// after returns what is known once w was seen at now, and last before it. A table never goes back: w may be an answer,
+// or an event, that was under way while the table was written. A Lease that has not changed is as old as it was.
+func (w world) after(last world, now time.Time) world {
+	if last.table != nil && w.at.uid == last.at.uid && kube.Older(w.at.resourceVersion, last.at.resourceVersion) {
+		w.table, w.at = last.table, last.at
+	}
+	leases := make(map[string]sight, len(w.leases))
+	for name, s := range w.leases {
+		s.since = now
+		if before, ok := last.leases[name]; ok && before.version == s.version {
+			s.since = before.since
+		}
+		leases[name] = s
+	}
+	w.leases = leases
+	return w
 }
 
 func (w world) memberOf(name string) (member, bool) {
