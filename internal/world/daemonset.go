@@ -8,7 +8,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 )
 
 // TemplateGeneration counts the changes of a DaemonSet's template. Its pods have the number as a label.
@@ -22,19 +21,21 @@ const TemplateGenerationLabel = "pod-template-generation"
 // nodes is the part of a world that gives pods to nodes, for DaemonSets.
 type nodes struct{ *World }
 
-// daemonSet gives a DaemonSet a pod on each node that its template selects by labels. A pod of an older template is
-// replaced, one after the other unless all is done at once.
+// daemonSet gives a DaemonSet a pod on each node that its template selects, cordoned or not. A pod of an older template
+// is replaced, one after the other unless all is done at once.
 func (w nodes) daemonSet(ctx context.Context, i Item) (again time.Duration, err error) {
 	c := w.client.AppsV1().DaemonSets(i.Namespace)
 	set, err := c.Get(ctx, i.Name, metav1.GetOptions{})
 	if err != nil || set.DeletionTimestamp != nil {
 		return 0, err
 	}
-	nodes, err := w.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{
-		LabelSelector: labels.SelectorFromSet(set.Spec.Template.Spec.NodeSelector).String()})
+	nodes, err := w.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return 0, err
 	}
+	nodes.Items = slices.DeleteFunc(nodes.Items, func(n corev1.Node) bool {
+		return !selects(&set.Spec.Template.Spec, &n)
+	})
 	pods, going, err := w.podsOf(ctx, set)
 	if err != nil {
 		return 0, err

@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// node takes the taint off a node that the server gives to new ones, whoever has put it there. A node whose readiness
-// somebody reports is theirs.
+// node takes the taint off a node that the server gives to new ones, whoever has put it there. If somebody reports how
+// the node is, the taint goes once it is reported to be ready.
 func (w *World) node(ctx context.Context, name string) (again time.Duration, err error) {
 	c := w.client.CoreV1().Nodes()
 	node, err := c.Get(ctx, name, metav1.GetOptions{})
@@ -18,10 +18,10 @@ func (w *World) node(ctx context.Context, name string) (again time.Duration, err
 		return 0, err
 	}
 	left := slices.DeleteFunc(slices.Clone(node.Spec.Taints), isNew)
-	reported := slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady
+	notReady := slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
 	})
-	if len(left) == len(node.Spec.Taints) || reported {
+	if len(left) == len(node.Spec.Taints) || notReady {
 		return 0, nil
 	}
 	if again = w.left(w.begun, node); again > 0 || w.health(node) != Well {

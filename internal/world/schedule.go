@@ -48,13 +48,15 @@ func (w scheduler) schedule(ctx context.Context, pod *corev1.Pod) (waits bool, e
 
 // takes reports whether a node takes new pods, and this one: by its labels and its name, and unless it is cordoned.
 func takes(n *corev1.Node, pod *corev1.Pod) bool {
-	return !n.Spec.Unschedulable && n.DeletionTimestamp == nil && isRequired(n, pod) &&
-		labels.SelectorFromSet(pod.Spec.NodeSelector).Matches(labels.Set(n.Labels))
+	return !n.Spec.Unschedulable && n.DeletionTimestamp == nil && selects(&pod.Spec, n)
 }
 
-// isRequired reports whether a node is one that the node affinity of a pod requires.
-func isRequired(n *corev1.Node, pod *corev1.Pod) bool {
-	a := pod.Spec.Affinity
+// selects reports whether a node is one that a pod wants, by its nodeSelector and the node affinity that it requires.
+func selects(pod *corev1.PodSpec, n *corev1.Node) bool {
+	if !labels.SelectorFromSet(pod.NodeSelector).Matches(labels.Set(n.Labels)) {
+		return false
+	}
+	a := pod.Affinity
 	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		return true
 	}

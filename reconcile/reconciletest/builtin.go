@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
@@ -110,7 +111,9 @@ func namespaceRules() *rules {
 		onCreate: func(o object) {
 			n := o.(*corev1.Namespace)
 			n.Status = corev1.NamespaceStatus{Phase: corev1.NamespaceActive}
-			n.Spec.Finalizers = []corev1.FinalizerName{finalizer}
+			if !slices.Contains(n.Spec.Finalizers, finalizer) {
+				n.Spec.Finalizers = append(n.Spec.Finalizers, finalizer)
+			}
 		},
 		terminate: func(o object) bool {
 			n := o.(*corev1.Namespace)
@@ -118,21 +121,39 @@ func namespaceRules() *rules {
 			return len(n.Spec.Finalizers) > 0
 		},
 		onUpdate: func(o, old object) { o.(*corev1.Namespace).Spec = old.(*corev1.Namespace).Spec },
-		validate: func(o, _ object) field.ErrorList {
-			n, want := o.(*corev1.Namespace), corev1.NamespaceActive
-			if n.DeletionTimestamp != nil {
-				want = corev1.NamespaceTerminating
-			}
-			if n.Status.Phase == want {
-				return nil
-			}
-			return field.ErrorList{field.Invalid(field.NewPath("status", "Phase"), n.Status.Phase,
-				fmt.Sprintf("may only be %q", want))}
-		},
+		validate: validateNamespace,
 		fields: func(o object) fields.Set {
 			return fields.Set{"status.phase": string(o.(*corev1.Namespace).Status.Phase), "name": o.GetName()}
 		},
 	}
+}
+
+// validateNamespace checks the phase, and the names of the finalizers in the spec: of those without a domain only
+// Kubernetes' own are known.
+func validateNamespace(o, old object) (errs field.ErrorList) {
+	n, want := o.(*corev1.Namespace), corev1.NamespaceActive
+	if n.DeletionTimestamp != nil {
+		want = corev1.NamespaceTerminating
+	}
+	if n.Status.Phase != want {
+		errs = append(errs, field.Invalid(field.NewPath("status", "Phase"), n.Status.Phase,
+			fmt.Sprintf("may only be %q", want)))
+	}
+	known := []string{string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents,
+		metav1.FinalizerDeleteDependents}
+	for i, f := range n.Spec.Finalizers {
+		name, path := string(f), field.NewPath("spec", "finalizers")
+		if old != nil {
+			path = path.Index(i)
+		}
+		for _, problem := range validation.IsQualifiedName(name) {
+			errs = append(errs, field.Invalid(path, name, problem))
+		}
+		if !strings.Contains(name, "/") && !slices.Contains(known, name) {
+			errs = append(errs, field.Invalid(path, name, "is no finalizer of Kubernetes, and has no domain"))
+		}
+	}
+	return errs
 }
 
 func nodeRules() *rules {

@@ -245,8 +245,8 @@ func (c *collector) finishForeground(i item, dependents []item) {
 	c.release(i, metav1.FinalizerDeleteDependents, garbageCollector)
 }
 
-// finishNamespace deletes what a namespace holds, and then the namespace. A real controller deletes whole collections,
-// so that webhooks are told no name.
+// finishNamespace deletes what a namespace holds, and then lets the namespace go, if nobody else has a finalizer on it.
+// A real controller deletes whole collections, so that webhooks are told no name.
 func (c *collector) finishNamespace(namespace *corev1.Namespace, items []item) {
 	empty := true
 	for _, i := range items {
@@ -261,13 +261,15 @@ func (c *collector) finishNamespace(namespace *corev1.Namespace, items []item) {
 		}
 	}
 	r := c.server.resources.of(namespaces)
+	finalized := namespace.DeepCopy()
+	finalized.Spec.Finalizers = slices.DeleteFunc(finalized.Spec.Finalizers, func(f corev1.FinalizerName) bool {
+		return f == corev1.FinalizerKubernetes
+	})
 	switch {
 	case !empty:
-	case len(namespace.Finalizers) == 0:
+	case len(finalized.Spec.Finalizers)+len(namespace.Finalizers) == 0:
 		_, _ = c.as(item{namespace, r}, namespaceKeeper).remove(c.server, namespace)
-	case len(namespace.Spec.Finalizers) > 0:
-		finalized := namespace.DeepCopy()
-		finalized.Spec.Finalizers = nil
+	case len(finalized.Spec.Finalizers) < len(namespace.Spec.Finalizers):
 		if o, err := c.server.store.write(r.GroupResource(), keyOf(namespace), namespace, finalized); err == nil {
 			c.wrote(o)
 		}

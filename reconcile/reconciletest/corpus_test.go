@@ -280,6 +280,13 @@ var corpus = []conversation{
 	{"namespaces", []step{
 		post("ns", "$NS-x", ``), put("ns/NS-x", `"metadata":{"labels":{"x":"y"}}`), del("ns/NS-x?dryRun=All", ``),
 		del("ns/NS-x", ``), until(404, "ns/NS-x"), get("ns?fieldSelector=metadata.name%3D$NS-x")}},
+	{"namespaces that somebody keeps", []step{
+		post("ns", "$NS-x", `"spec":{"finalizers":["example.com/f"]}`), get("ns/NS-x"),
+		post("ns", "$NS-y", `"spec":{"finalizers":["example.com/f/g"]}`),
+		post("ns", "$NS-y", `"spec":{"finalizers":["mine"]}`),
+		put("ns/NS-x/finalize", `"spec":{"finalizers":["mine"]}`),
+		put("ns/NS-x/finalize", `"spec":{"finalizers":["kubernetes","example.com/g"]}`), del("ns/NS-x", ``),
+		put("ns/NS-x/finalize", ``), until(404, "ns/NS-x")}},
 	{"phases of namespaces", []step{post("ns", "$NS-x", ``),
 		merge("ns/NS-x/status", `{"status":{"phase":"Terminating"}}`), del("ns/NS-x", ``)}},
 

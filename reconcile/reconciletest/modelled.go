@@ -174,7 +174,7 @@ var modelledNames = map[string]func(any) bool{
 func warnedName(v any) bool { return !dnsName(v) || dnsLabel(v) }
 
 var modelledFields = map[string]modelled{
-	"namespaces": {"spec.finalizers[]": oneOf(string(corev1.FinalizerKubernetes)), "status.phase": anything},
+	"namespaces": {"spec.finalizers[]": anything, "status.phase": anything},
 	"nodes": {
 		"spec.unschedulable": anything, "spec.taints[].key": oneOf(corev1.TaintNodeNotReady),
 		"spec.taints[].effect": oneOf(string(corev1.TaintEffectNoSchedule)),

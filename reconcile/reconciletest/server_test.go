@@ -584,6 +584,29 @@ func TestANamespaceIsEmptiedBeforeItGoes(t *testing.T) {
 	})
 }
 
+// TestANamespaceGoesWhenNobodyKeepsIt: the server takes only its own finalizer off its spec, once it is empty.
+func TestANamespaceGoesWhenNobodyKeepsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const mine = corev1.FinalizerName("example.com/mine")
+		_, clients := start(t)
+		c := clients.CoreV1().Namespaces()
+		n, err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n"},
+			Spec: corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{mine}}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		require.Equal(t, []corev1.FinalizerName{mine, corev1.FinalizerKubernetes}, n.Spec.Finalizers)
+		require.NoError(t, c.Delete(t.Context(), "n", metav1.DeleteOptions{}))
+		time.Sleep(time.Minute)
+		n, err = c.Get(t.Context(), "n", metav1.GetOptions{})
+		require.NoError(t, err)
+		require.Equal(t, []corev1.FinalizerName{mine}, n.Spec.Finalizers)
+		n.Spec.Finalizers = nil
+		_, err = c.Finalize(t.Context(), n, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		_, err = c.Get(t.Context(), "n", metav1.GetOptions{})
+		require.True(t, apierrors.IsNotFound(err), "%v", err)
+	})
+}
+
 func TestCustomResourcesCanHaveDefaultsAndValidation(t *testing.T) {
 	resources := customResources()
 	resources[0].Default = func(o *unstructured.Unstructured) {

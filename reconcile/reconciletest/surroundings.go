@@ -94,8 +94,11 @@ func (o *surroundings) node() error {
 	if err != nil {
 		return err
 	}
-	return directRequest(ctx, o.run.server, http.MethodPatch, "/api/v1/nodes/node", string(types.MergePatchType),
+	synctest.Wait() // as oneByOne does
+	err = directRequest(ctx, o.run.server, http.MethodPatch, "/api/v1/nodes/node", string(types.MergePatchType),
 		[]byte(`{"spec":{"taints":null}}`))
+	synctest.Wait()
+	return err
 }
 
 // oneByOne lets the program see each write of the world before the next one: all that it does about it without a

@@ -23,7 +23,8 @@ import (
 //     ready when their readiness gates are true as well, and go when they are deleted. There is a node, unless
 //     [Options.Manifests] has others. Pods with a scheduler of their own wait for it.
 //   - Deployments are rolled out by ReplicaSets, within maxSurge and maxUnavailable; ReplicaSets have pods.
-//   - StatefulSets have pods and claims, in order; DaemonSets have a pod on each node that their nodeSelector selects.
+//   - StatefulSets have pods and claims, in order; DaemonSets have a pod on each node that their nodeSelector selects
+//     and their node affinity requires.
 //   - Jobs run and end, without pods, and wait while they are suspended. Claims are bound, to no volume.
 //   - The pods behind a Service are in its Endpoints and one EndpointSlice. That takes Endpoints, EndpointSlices and
 //     pods with addresses: [Options.Kinds] of package reconciletest/builtin. So do DaemonSets.

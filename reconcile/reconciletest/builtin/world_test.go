@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -184,7 +185,7 @@ spec:
 	}
 }
 
-// TestPodsRunWhereTheyHaveTo by their node affinity, as those of a DaemonSet do.
+// TestPodsRunWhereTheyHaveTo by their node affinity, and so do those that a DaemonSet has.
 func TestPodsRunWhereTheyHaveTo(t *testing.T) {
 	const affinity = "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: " +
 		"{nodeSelectorTerms: [%s]}}}"
@@ -192,6 +193,10 @@ func TestPodsRunWhereTheyHaveTo(t *testing.T) {
 		return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec:\n"+
 			"  containers: [{name: c, image: c}]\n  "+affinity+"\n---\n", name, term)
 	}
+	agent := "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: agent}\nspec:\n" +
+		"  selector: {matchLabels: {app: agent}}\n  template:\n    metadata: {labels: {app: agent}}\n    spec:\n" +
+		"      containers: [{name: c, image: c}]\n      " +
+		fmt.Sprintf(affinity, "{matchExpressions: [{key: is, operator: In, values: [c]}]}") + "\n"
 	var nodes string
 	for _, name := range []string{"a", "b", "c"} {
 		nodes += fmt.Sprintf("apiVersion: v1\nkind: Node\nmetadata: {name: %s, labels: {is: %s}}\n---\n", name, name)
@@ -207,15 +212,55 @@ func TestPodsRunWhereTheyHaveTo(t *testing.T) {
 			pod("by-name", "{matchFields: [{key: metadata.name, operator: In, values: [b]}]}") +
 			pod("by-label", "{matchExpressions: [{key: is, operator: NotIn, values: [a, b, node]}]}") +
 			pod("either", "{matchExpressions: [{key: is, operator: In, values: [none]}]}, "+
-				"{matchExpressions: [{key: is, operator: Exists}, {key: is, operator: NotIn, values: [a]}]}")),
+				"{matchExpressions: [{key: is, operator: Exists}, {key: is, operator: NotIn, values: [a]}]}") +
+			agent),
 		Replay: "v1 seed=0 steps=1: ",
 		Settled: func(s *reconciletest.Server) error {
 			on := map[string]string{}
 			for _, p := range reconciletest.List[*corev1.Pod](s, "pods", "default") {
-				on[p.Name] = p.Spec.NodeName
+				on[cmp.Or(p.Labels["app"], p.Name)] += p.Spec.NodeName
 			}
-			if want := map[string]string{"by-name": "b", "by-label": "c", "either": "b"}; !maps.Equal(on, want) {
+			want := map[string]string{"by-name": "b", "by-label": "c", "either": "b", "agent": "c"}
+			if !maps.Equal(on, want) {
 				return fmt.Errorf("the pods are on %v, want %v", on, want)
+			}
+			return nil
+		},
+	})
+	if len(found) > 0 {
+		t.Error(found)
+	}
+}
+
+// TestANodeThatIsReported to be ready loses the taint of new ones; one that is reported to be anything else keeps it.
+func TestANodeThatIsReported(t *testing.T) {
+	found := reconciletest.Search(t, reconciletest.Scenario{
+		Run: func(ctx context.Context, cfg *rest.Config) error {
+			nodes := kubernetes.NewForConfigOrDie(cfg).CoreV1().Nodes()
+			for name, is := range map[string]corev1.ConditionStatus{"ready": corev1.ConditionTrue,
+				"broken": corev1.ConditionFalse, "silent": corev1.ConditionUnknown} {
+				n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{
+					Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: is}}}}
+				_, err := nodes.Create(ctx, n, metav1.CreateOptions{})
+				if err != nil && !apierrors.IsAlreadyExists(err) {
+					return err
+				}
+			}
+			<-ctx.Done()
+			return nil
+		},
+		Server: reconciletest.Options{Kinds: Kinds()},
+		World:  &reconciletest.World{},
+		Steps:  reconciletest.ApplyYAML("apiVersion: v1\nkind: Namespace\nmetadata: {name: begin}\n"),
+		Replay: "v1 seed=0 steps=1: ",
+		Settled: func(s *reconciletest.Server) error {
+			taints := map[string]int{}
+			for _, n := range reconciletest.List[*corev1.Node](s, "nodes", "") {
+				taints[n.Name] = len(n.Spec.Taints)
+			}
+			want := map[string]int{"node": 0, "ready": 0, "broken": 1, "silent": 1}
+			if !maps.Equal(taints, want) {
+				return fmt.Errorf("the taints are %v, want %v", taints, want)
 			}
 			return nil
 		},
