@@ -26,7 +26,7 @@ func TestPausesOfSlicesThatMove(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		joined := c.Stats()
 		require.Equal(t, uint64(21), joined.Pauses.Count)
-		require.Greater(t, joined.Pauses.Longest, 500*time.Millisecond, "the work that goes on takes a second")
+		require.GreaterOrEqual(t, joined.Pauses.Longest, 500*time.Millisecond, "the work that goes on takes a second")
 		require.Less(t, joined.Pauses.Longest, 1200*time.Millisecond)
 		require.LessOrEqual(t, joined.Pauses.Sum, 21*joined.Pauses.Longest)
 
