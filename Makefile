@@ -87,7 +87,12 @@ CASES = ^(TestAKeyWaitsInEachCaseOfTheModel|TestAKeyWaitsWhateverElseHappens|$(s
 	)TestBytes|TestRows|TestTenThousandNamesComeAndGo|$(strip \
 	)TestEverybodyKnowsTheTruthAfterAStorm|TestEverybodyKnowsTheShare|$(strip \
 	)TestAWatchThatCannotBeHadLeadsToAList|TestWhateverAWatchAnswersTheCacheIsNotOld|$(strip \
-	)TestEveryMessageIsDecodedAsItDecodesItself)$$
+	)TestEveryMessageIsDecodedAsItDecodesItself|$(strip \
+	)TestAProgramThatDoesNothingIsNotBlamedForTheWorld|TestAProgramThatWipesAFieldOfAnother|$(strip \
+	)TestTheSameSeedIsTheSameWorld|TestTheWorldShowsMistakes|TestWhatTheProgramSeesOfTheWorldIsTheSame|$(strip \
+	)TestWhatTheWorldIsToldToDo|TestAStepMayUseOtherGoroutines|TestAnEventBroadcasterMayBeLeft|$(strip \
+	)TestATransportOfTheTest|TestWaitLetsTimePass|TestSeveralProgramsAreDeterministic|$(strip \
+	)TestTheBodyOfARequestIsClosed|TestCoverageOfTheOutside|TestGoroutinesMayBeLeft)$$
 CASES_IN = ./informer ./informer/internal/wire/intern ./reconcile ./reconcile/internal/debts \
 	./reconcile/reconciletest ./reconcile/sharding
 
