@@ -224,10 +224,13 @@ fuzz: ## each fuzz target for FUZZTIME (20s)
 MUTANTS  ?= 300
 SEED     ?= 1
 PACKAGES ?= workqueue reconcile reconcile/internal/family reconcile/objects leaderelection informer
+# Packages whose tests are run too, with commas between them: what is in reconcile/internal is mostly tested through
+# the API of reconcile, so PACKAGES=reconcile/internal/keys needs TESTS_OF=reconcile.
+TESTS_OF ?=
 
 .PHONY: mutate
 mutate: ## would the tests notice a bug? an hour; report in .build/mutants; PACKAGES=workqueue MUTANTS=300 SEED=1
-	cd internal/tools && go run ./mutate -dir ../.. -n $(MUTANTS) -seed $(SEED) $(ARGS) $(PACKAGES)
+	cd internal/tools && go run ./mutate -dir ../.. -n $(MUTANTS) -seed $(SEED) -tests "$(TESTS_OF)" $(ARGS) $(PACKAGES)
 
 .PHONY: soak
 soak: build ## the long runs: chaos for as long as it takes, every test 20 times; hours

@@ -14,14 +14,21 @@ import (
 	"strconv"
 )
 
-// compileAll builds one test binary with all mutants of the package in it, and keeps those that compile. What is
-// written goes to work.
+// A suite is the tests of one package, in one binary that holds the mutants: those of the package that is changed, or
+// of another one that uses it.
+type suite struct {
+	dir    string
+	prefix string // stands before the names of tests in what is printed, if the package is another one
+	binary string
+}
+
+// compileAll builds the binaries of all suites, each with all mutants of the package in it, and keeps those that
+// compile. What is written goes to work.
 func (p *pkg) compileAll(ctx context.Context, files []*source, mutants []*mutant) error {
 	name, err := packageName(ctx, p.dir)
 	if err != nil {
 		return err
 	}
-	p.binary = filepath.Join(p.work, "test")
 	replace := map[string]string{} // what the overlay puts in the place of which file
 	add := func(path, text string) error {
 		replace[path] = filepath.Join(p.work, filepath.Base(path))
@@ -39,9 +46,12 @@ func (p *pkg) compileAll(ctx context.Context, files []*source, mutants []*mutant
 				return err
 			}
 		}
-		output, err := p.compile(ctx, replace)
-		if err == nil || ctx.Err() != nil {
+		output, err := p.compile(ctx, p.suites[0], replace)
+		if ctx.Err() != nil {
 			return ctx.Err()
+		}
+		if err == nil {
+			break
 		}
 		bad := blame(output, cloth)
 		if len(bad) == 0 {
@@ -49,10 +59,17 @@ func (p *pkg) compileAll(ctx context.Context, files []*source, mutants []*mutant
 		}
 		p.mutants = slices.DeleteFunc(slices.Clone(p.mutants), func(m *mutant) bool { return bad[m] })
 	}
+	for _, s := range p.suites[1:] {
+		if output, err := p.compile(ctx, s, replace); err != nil {
+			return fmt.Errorf("the tests of %s do not compile: %w\n%s", s.dir, err, output)
+		}
+	}
+	return nil
 }
 
-// compile builds the test binary. With -e the compiler names all errors instead of the first ten.
-func (p *pkg) compile(ctx context.Context, replace map[string]string) (output []byte, err error) {
+// compile builds the test binary of a suite. With -e the compiler names all errors of the suite's package instead of
+// the first ten.
+func (p *pkg) compile(ctx context.Context, s *suite, replace map[string]string) (output []byte, err error) {
 	overlay, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
 		return nil, err
@@ -61,9 +78,9 @@ func (p *pkg) compile(ctx context.Context, replace map[string]string) (output []
 	if err := os.WriteFile(path, overlay, 0o600); err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-o", p.binary,
+	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-o", s.binary,
 		"-overlay", path, "-vet=off", "-gcflags=-e", ".")
-	cmd.Dir = p.dir
+	cmd.Dir = s.dir
 	return cmd.CombinedOutput()
 }
 

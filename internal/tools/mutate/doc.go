@@ -2,19 +2,20 @@
 // and runs the tests: a change that makes one fail is killed, one that does not survives, and each survivor is a
 // missing test or a change that changes nothing.
 //
-//	go run ./mutate -dir ../.. workqueue leaderelection        # in internal/tools; or make mutate
-//	go run ./mutate -dir ../.. -at delay.go:114 workqueue      # only what is on that line
-//	go run ./mutate -dir ../.. -since HEAD~20 informer         # only what is on lines that changed since
+//	go run ./mutate -dir ../.. workqueue leaderelection                  # in internal/tools; or make mutate
+//	go run ./mutate -dir ../.. -at delay.go:114 workqueue                # only what is on that line
+//	go run ./mutate -dir ../.. -since HEAD~20 informer                   # only what is on lines that changed since
+//	go run ./mutate -dir ../.. -tests reconcile reconcile/internal/keys  # with the tests of another package too
 //
 // # How
 //
-// All mutants of a package are compiled into one test binary, and an environment variable says which of them is
-// active. Compiling each one by itself takes up to 12 seconds of a core and 40 MB of the build cache, which is more
-// than its tests take.
+// All mutants of a package are compiled into one test binary, and with -tests into one of each package named there; an
+// environment variable says which of them is active. Compiling each mutant by itself takes up to 12 seconds of a core
+// and 40 MB of the build cache, which is more than its tests take.
 //
 //	find      list the mutants of the package, or of the lines since a commit             find.go, skip.go, since.go
 //	weave     make a < b (activeMutant(7) && (a <= b) || !activeMutant(7) && (a < b))    weave.go
-//	compile   build one test binary, without the mutants that do not compile             compile.go
+//	compile   build the test binaries, without the mutants that do not compile             compile.go
 //	choose    leave out tests that need more than their process, fail, or take long      tests.go
 //	record    run each test alone, to see which mutants it comes across                  tests.go
 //	run       try a seeded sample, each mutant with the tests that come across it        run.go

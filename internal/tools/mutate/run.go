@@ -4,16 +4,17 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"time"
 )
 
-// A pkg is a package whose tests are tried.
+// A pkg is a package that is changed, with the tests that are tried.
 type pkg struct {
 	name   string // as given: workqueue
 	dir    string
-	work   string // for temporary files
-	binary string // the tests, with all mutants in them
+	work   string   // for temporary files
+	suites []*suite // its own tests first
 
 	found       int
 	uncompiled  int
@@ -24,6 +25,18 @@ type pkg struct {
 	tried       []trial
 	took        time.Duration
 	interrupted bool
+}
+
+func (c config) newPackage(root, name, work string) *pkg {
+	p := &pkg{name: name, dir: filepath.Join(root, name), work: work}
+	p.suites = []*suite{{dir: p.dir, binary: filepath.Join(work, "test")}}
+	for i, other := range c.testsOf {
+		if other != name {
+			binary := filepath.Join(work, fmt.Sprintf("test%d", i))
+			p.suites = append(p.suites, &suite{dir: filepath.Join(root, other), prefix: other + ".", binary: binary})
+		}
+	}
+	return p
 }
 
 // A trial is what came of one mutant.
@@ -58,8 +71,12 @@ func (c config) run(ctx context.Context, p *pkg, deadline time.Time) error {
 	}
 	p.uncompiled = p.found - len(p.mutants)
 	c.log("%s: %d mutants compiled in %v", p.name, len(p.mutants), time.Since(begin).Round(time.Second))
-	if p.tests, p.without, err = c.choose(ctx, p); err != nil {
-		return err
+	for _, s := range p.suites {
+		tests, without, err := c.choose(ctx, s)
+		if err != nil {
+			return err
+		}
+		p.tests, p.without = append(p.tests, tests...), append(p.without, without...)
 	}
 	if together := p.try(ctx, &mutant{}, p.tests); together.result != passed {
 		return fmt.Errorf("%s: the tests fail with nothing changed: %s %s", p.name, together.by, together.result)
@@ -92,7 +109,7 @@ func (c config) run(ctx context.Context, p *pkg, deadline time.Time) error {
 // sample picks the mutants to try, out of those that a test comes across: the same ones for the same seed and code.
 func (c config) sample(p *pkg) []*mutant {
 	reached := slices.DeleteFunc(slices.Clone(p.mutants), func(m *mutant) bool {
-		return len(p.meeting(m)) == 0 || c.at != "" && c.at != m.place()
+		return len(p.meeting(m)) == 0 || len(c.at) > 0 && !slices.Contains(c.at, m.place())
 	})
 	// The order depends on nothing but the seed and the number of mutants, so that one that is reached by chance
 	// changes little.
@@ -106,32 +123,41 @@ func (p *pkg) meeting(m *mutant) []*test {
 	return slices.DeleteFunc(slices.Clone(p.tests), func(t *test) bool { return !t.meets[m.id] })
 }
 
-// try runs tests with a mutant, the quick ones first, until one fails. A test has four times as long as without a
-// mutant, and 4 s. If it takes longer, the machine may be busy with something else: that counts only if the test, with
-// nothing changed, takes less than half of that now. Else there is more time.
+// try runs tests with a mutant, the quick ones of all suites first, until one fails.
 func (p *pkg) try(ctx context.Context, m *mutant, tests []*test) outcome {
 	for _, isSlow := range []bool{false, true} {
-		some := slices.DeleteFunc(slices.Clone(tests), func(t *test) bool { return (t.took >= slow) != isSlow })
-		if len(some) == 0 {
-			continue
-		}
-		for patience := time.Duration(2); ; patience *= 2 {
-			half := func(t *test) time.Duration { return patience * (t.took + time.Second) }
-			whole := func(t *test) time.Duration { return 2 * half(t) }
-			o := p.test(ctx, some, whole, fmt.Sprintf("MUTATE_ACTIVE=%d", m.id))
-			if o.result == timedOut && patience < mostPatience {
-				slowest := slices.DeleteFunc(slices.Clone(some), func(t *test) bool { return t.name != o.by })
-				if len(slowest) == 0 || p.test(ctx, slowest, half).result != passed {
-					continue
-				}
+		for _, s := range p.suites {
+			some := slices.DeleteFunc(slices.Clone(tests), func(t *test) bool {
+				return t.suite != s || (t.took >= slow) != isSlow
+			})
+			if len(some) == 0 {
+				continue
 			}
-			if o.result != passed {
+			if o := s.try(ctx, m, some); o.result != passed {
+				o.by = s.prefix + o.by
 				return o
 			}
-			break
 		}
 	}
 	return outcome{result: passed}
+}
+
+// try runs tests with a mutant until one fails. A test has four times as long as without a mutant, and 4 s. If it takes
+// longer, the machine may be busy with something else: that counts only if the test, with nothing changed, takes less
+// than half of that now. Else there is more time.
+func (s *suite) try(ctx context.Context, m *mutant, tests []*test) outcome {
+	for patience := time.Duration(2); ; patience *= 2 {
+		half := func(t *test) time.Duration { return patience * (t.took + time.Second) }
+		whole := func(t *test) time.Duration { return 2 * half(t) }
+		o := s.test(ctx, tests, whole, fmt.Sprintf("MUTATE_ACTIVE=%d", m.id))
+		if o.result != timedOut || patience >= mostPatience {
+			return o
+		}
+		slowest := slices.DeleteFunc(slices.Clone(tests), func(t *test) bool { return t.name != o.by })
+		if len(slowest) > 0 && s.test(ctx, slowest, half).result == passed {
+			return o
+		}
+	}
 }
 
 // mostPatience bounds how often try gives a test more time.

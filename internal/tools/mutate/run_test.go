@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -33,6 +34,29 @@ func Count(n int) (c int) {
 func Fits(n uint8) bool { return n < 255 }
 
 func Unused(a int) int { return a + 1 }
+`,
+	"user/user.go": `package user
+
+import "example.com/toy/pair"
+
+func Next(a int) int { return pair.Unused(a) }
+`,
+	"user/user_test.go": `package user
+
+import (
+	"net"
+	"testing"
+)
+
+func TestMax(t *testing.T) {
+	if Next(1) != 2 {
+		t.Fatal("wrong")
+	}
+}
+
+func TestSockets(t *testing.T) {
+	net.Listen("tcp", "127.0.0.1:0")
+}
 `,
 	"pair/pair_test.go": `package pair
 
@@ -82,10 +106,8 @@ func TestBroken(t *testing.T) { t.Fatal("always") }
 `,
 }
 
-// TestAToyPackage tries all mutants of a small module: some are killed, one hangs, one survives, one does not
-// compile, some are reached only by a test that is left out.
-func TestAToyPackage(t *testing.T) {
-	root := t.TempDir()
+func writeToy(t *testing.T) (root string) {
+	root = t.TempDir()
 	for name, text := range toy {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755); err != nil {
 			t.Fatal(err)
@@ -94,8 +116,15 @@ func TestAToyPackage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	return root
+}
+
+// TestAToyPackage tries all mutants of a small module: some are killed, one hangs, one survives, one does not
+// compile, some are reached only by a test that is left out.
+func TestAToyPackage(t *testing.T) {
+	root := writeToy(t)
 	c := config{sampleSize: 100, seed: 1, workers: 2, slowest: time.Minute, log: t.Logf}
-	p := &pkg{name: "pair", dir: filepath.Join(root, "pair"), work: t.TempDir()}
+	p := c.newPackage(root, "pair", t.TempDir())
 	if err := c.run(t.Context(), p, time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +181,7 @@ func TestAToyPackage(t *testing.T) {
 	if other := c.sample(p); len(first) != 5 || !slices.Equal(first, again) || slices.Equal(first, other) {
 		t.Errorf("a seed does not decide the sample: %v, %v, with another seed %v", first, again, other)
 	}
-	c.at = "pair.go:6"
+	c.at = []string{"pair.go:6"}
 	for _, m := range c.sample(p) {
 		if before, _ := m.lines(); before != "if a > b {" {
 			t.Errorf("asked for line 6, got %s", before)
@@ -173,13 +202,44 @@ func TestAToyPackage(t *testing.T) {
 		}
 	}
 
-	out := &pkg{name: "pair", dir: p.dir, work: t.TempDir()}
+	out := c.newPackage(root, "pair", t.TempDir())
 	if err := c.run(t.Context(), out, time.Now()); err != nil || len(out.tried) != 0 || !out.interrupted {
 		t.Errorf("out of time: %v, %d tried", err, len(out.tried))
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := c.run(ended, &pkg{name: "pair", dir: p.dir, work: t.TempDir()}, time.Now().Add(time.Hour)); err == nil {
+	if err := c.run(ended, c.newPackage(root, "pair", t.TempDir()), time.Now().Add(time.Hour)); err == nil {
 		t.Error("a run that is interrupted says nothing")
+	}
+}
+
+// TestTheTestsOfAnotherPackage tries the mutants that only a package which uses theirs reaches, on their lines.
+func TestTheTestsOfAnotherPackage(t *testing.T) {
+	c := config{sampleSize: 100, seed: 1, workers: 2, slowest: time.Minute, log: t.Logf,
+		at: []string{"pair.go:6", "pair.go:21"}, testsOf: []string{"pair", "user"}}
+	p := c.newPackage(writeToy(t), "pair", t.TempDir())
+	if err := c.run(t.Context(), p, time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if len(p.unreached) != 0 {
+		t.Errorf("%d mutants are reached by no test", len(p.unreached))
+	}
+	by := map[string]map[string]bool{}
+	for _, trial := range p.tried {
+		place := trial.mutant.place()
+		if by[place] == nil {
+			by[place] = map[string]bool{}
+		}
+		by[place][trial.by] = true
+	}
+	want := map[string]map[string]bool{
+		"pair.go:6":  {"": true, "TestBusy": true, "TestMax": true},
+		"pair.go:21": {"user.TestMax": true},
+	}
+	if !maps.EqualFunc(by, want, maps.Equal) {
+		t.Errorf("killed by %v, want %v", by, want)
+	}
+	if without := strings.Join(p.without, ", "); !strings.Contains(without, "user.TestSockets (needs") {
+		t.Errorf("left out: %s", without)
 	}
 }

@@ -23,6 +23,7 @@ import (
 
 // A test is one that is run for mutants: where nothing is changed it passes, within the time that is given.
 type test struct {
+	suite *suite
 	name  string
 	took  time.Duration
 	meets map[int]bool // the ids of the mutants that it comes across
@@ -87,45 +88,46 @@ func beyondProcess(dir string) (map[string]bool, error) {
 	return found, nil
 }
 
-// choose lists the tests of a binary that serve, each with the mutants that it comes across, and says of each of the
+// choose lists the tests of a suite that serve, each with the mutants that it comes across, and says of each of the
 // others why not. It runs every test by itself, as many at once as there are workers, as the mutants will be.
-func (c config) choose(ctx context.Context, p *pkg) ([]*test, []string, error) {
-	beyond, err := beyondProcess(p.dir)
+func (c config) choose(ctx context.Context, s *suite) ([]*test, []string, error) {
+	beyond, err := beyondProcess(s.dir)
 	if err != nil {
 		return nil, nil, err
 	}
-	list := exec.CommandContext(ctx, p.binary, "-test.list", "^(Test|Fuzz|Example)")
-	list.Dir = p.dir
+	list := exec.CommandContext(ctx, s.binary, "-test.list", "^(Test|Fuzz|Example)")
+	list.Dir = s.dir
 	names, err := list.Output()
 	if err != nil {
-		return nil, nil, fmt.Errorf("the tests of %s: %w", p.name, err)
+		return nil, nil, fmt.Errorf("the tests of %s: %w", s.dir, err)
 	}
 	var tests []*test
 	var without []string
 	for name := range strings.FieldsSeq(string(names)) {
 		switch {
 		case beyond[name]:
-			without = append(without, name+" (needs more than its process)")
+			without = append(without, s.prefix+name+" (needs more than its process)")
 		case c.skip != nil && c.skip.MatchString(name):
-			without = append(without, name+" (as told)")
+			without = append(without, s.prefix+name+" (as told)")
 		default:
-			tests = append(tests, &test{name: name, meets: map[int]bool{}})
+			tests = append(tests, &test{suite: s, name: name, meets: map[int]bool{}})
 		}
 	}
 	why := make([]string, len(tests))
 	inParallel(c.workers, len(tests), func(i int) {
-		t, record := tests[i], filepath.Join(p.work, tests[i].name+".record")
+		t, record := tests[i], s.binary+"."+tests[i].name+".record"
 		begin := time.Now()
 		// Other work on the machine makes a test last longer, but hardly takes more of the processor's time.
 		limit := func(*test) time.Duration { return 3 * c.slowest }
-		o := p.test(ctx, tests[i:i+1], limit, "MUTATE_RECORD="+record)
+		o := s.test(ctx, tests[i:i+1], limit, "MUTATE_RECORD="+record)
 		t.took = time.Since(begin)
 		switch {
 		case o.result != passed:
-			why[i] = fmt.Sprintf("%s (%s after %.1f s with nothing changed)", t.name, o.result, t.took.Seconds())
+			why[i] = fmt.Sprintf("%s%s (%s after %.1f s with nothing changed)",
+				s.prefix, t.name, o.result, t.took.Seconds())
 			return
 		case o.cpu > c.slowest:
-			why[i] = fmt.Sprintf("%s (takes %.1f s of a processor)", t.name, o.cpu.Seconds())
+			why[i] = fmt.Sprintf("%s%s (takes %.1f s of a processor)", s.prefix, t.name, o.cpu.Seconds())
 			return
 		}
 		seen, _ := os.ReadFile(record) // there is none if the test comes across no mutant
@@ -164,8 +166,8 @@ type outcome struct {
 // the machine.
 const memory = 8 << 20
 
-// test runs tests of the binary until one fails, or takes longer than its limit.
-func (p *pkg) test(ctx context.Context, tests []*test, limit func(*test) time.Duration, env ...string) outcome {
+// test runs tests of the suite until one fails, or takes longer than its limit.
+func (s *suite) test(ctx context.Context, tests []*test, limit func(*test) time.Duration, env ...string) outcome {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	w := &watcher{limits: map[string]time.Duration{}}
@@ -178,15 +180,15 @@ func (p *pkg) test(ctx context.Context, tests []*test, limit func(*test) time.Du
 	w.alarm = time.AfterFunc(w.all, func() { cancel(errTooLong) })
 	defer w.alarm.Stop()
 	limited := fmt.Sprintf(`ulimit -v %d 2>/dev/null; exec "$0" "$@"`, memory)
-	cmd := exec.CommandContext(ctx, "sh", "-c", limited, p.binary,
+	cmd := exec.CommandContext(ctx, "sh", "-c", limited, s.binary,
 		"-test.run", "^("+strings.Join(names, "|")+")$", "-test.failfast", "-test.v", "-test.timeout=0")
-	cmd.Dir, cmd.Env = p.dir, append(os.Environ(), env...)
+	cmd.Dir, cmd.Env = s.dir, append(os.Environ(), env...)
 	cmd.WaitDelay = time.Second
 	cmd.Stdout, cmd.Stderr = w, w
 	err := cmd.Run()
 	o := outcome{result: failed, by: cmp.Or(w.failed, w.last)}
-	if s := cmd.ProcessState; s != nil {
-		o.cpu = s.UserTime() + s.SystemTime()
+	if ended := cmd.ProcessState; ended != nil {
+		o.cpu = ended.UserTime() + ended.SystemTime()
 	}
 	switch {
 	case err == nil:
