@@ -64,8 +64,17 @@ func selects(pod *corev1.PodSpec, n *corev1.Node) bool {
 	return slices.ContainsFunc(terms, func(term corev1.NodeSelectorTerm) bool {
 		return len(term.MatchExpressions)+len(term.MatchFields) > 0 && // an empty one matches nothing
 			matches(term.MatchExpressions, n.Labels) &&
-			matches(term.MatchFields, map[string]string{metav1.ObjectNameField: n.Name})
+			!slices.ContainsFunc(term.MatchFields, func(r corev1.NodeSelectorRequirement) bool {
+				return !isNamed(n, r)
+			})
 	})
+}
+
+// isNamed reports whether the name of a node meets a requirement. A name may be longer than a label's value.
+func isNamed(n *corev1.Node, r corev1.NodeSelectorRequirement) bool {
+	named := slices.Contains(r.Values, n.Name)
+	return r.Key == metav1.ObjectNameField && (r.Operator == corev1.NodeSelectorOpIn && named ||
+		r.Operator == corev1.NodeSelectorOpNotIn && !named)
 }
 
 // operators are those of node selectors, as labels have them.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -198,8 +199,9 @@ func TestPodsRunWhereTheyHaveTo(t *testing.T) {
 		"      containers: [{name: c, image: c}]\n      " +
 		fmt.Sprintf(affinity, "{matchExpressions: [{key: is, operator: In, values: [c]}]}") + "\n"
 	var nodes string
-	for _, name := range []string{"a", "b", "c"} {
-		nodes += fmt.Sprintf("apiVersion: v1\nkind: Node\nmetadata: {name: %s, labels: {is: %s}}\n---\n", name, name)
+	long := strings.Repeat("z", 64) // a label's value has at most 63
+	for _, name := range []string{"a", "b", "c", long} {
+		nodes += fmt.Sprintf("apiVersion: v1\nkind: Node\nmetadata: {name: %s, labels: {is: %.63s}}\n---\n", name, name)
 	}
 	found := reconciletest.Search(t, reconciletest.Scenario{
 		Run: func(ctx context.Context, _ *rest.Config) error {
@@ -210,6 +212,7 @@ func TestPodsRunWhereTheyHaveTo(t *testing.T) {
 		World:  &reconciletest.World{},
 		Steps: reconciletest.ApplyYAML(nodes +
 			pod("by-name", "{matchFields: [{key: metadata.name, operator: In, values: [b]}]}") +
+			pod("by-long-name", "{matchFields: [{key: metadata.name, operator: In, values: ["+long+"]}]}") +
 			pod("by-label", "{matchExpressions: [{key: is, operator: NotIn, values: [a, b, node]}]}") +
 			pod("either", "{matchExpressions: [{key: is, operator: In, values: [none]}]}, "+
 				"{matchExpressions: [{key: is, operator: Exists}, {key: is, operator: NotIn, values: [a]}]}") +
@@ -220,7 +223,7 @@ func TestPodsRunWhereTheyHaveTo(t *testing.T) {
 			for _, p := range reconciletest.List[*corev1.Pod](s, "pods", "default") {
 				on[cmp.Or(p.Labels["app"], p.Name)] += p.Spec.NodeName
 			}
-			want := map[string]string{"by-name": "b", "by-label": "c", "either": "b", "agent": "c"}
+			want := map[string]string{"by-name": "b", "by-long-name": long, "by-label": "c", "either": "b", "agent": "c"}
 			if !maps.Equal(on, want) {
 				return fmt.Errorf("the pods are on %v, want %v", on, want)
 			}
