@@ -99,6 +99,17 @@ func Report(t *testing.T, sc Scenario) string {
 	return c.report()
 }
 
+// LeftOut returns what Check says that its limit has left out, if that is over after the schedules with one disturbance.
+func LeftOut(t *testing.T, sc Scenario) string {
+	t.Helper()
+	c := newCheck(t, &sc, sc.Limit)
+	c.reference()
+	c.singles()
+	c.limit = time.Now()
+	c.several(time.Hour)
+	return c.leftOut
+}
+
 // Untried reports whether Check fails since it has not tried a single disturbance.
 func Untried(t *testing.T, sc Scenario) bool {
 	t.Helper()

@@ -1,7 +1,7 @@
 package reconciletest
 
 import (
-	"cmp"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -11,30 +11,36 @@ import (
 // pairs runs the schedules of two disturbances of which the second makes use of the first, until there are enough
 // findings, or until the limit.
 func (c *check) pairs() {
-	runner{c}.tryPairs(runner{c}.missed(), 1)
-	runner{c}.tryPairs(runner{c}.unknown(), lucky)
+	missed, unknown := runner{c}.unspared(runner{c}.missed()), runner{c}.unspared(runner{c}.unknown())
+	done := runner{c}.tryPairs(missed, 1) + runner{c}.tryPairs(unknown, lucky)
+	if all := len(missed) + len(unknown); done < all && c.leftOut == "" && !c.enough() {
+		c.leftOut = fmt.Sprintf("%d of the %d pairs that are always tried, and all others", all-done, all)
+	}
+}
+
+// unspared returns the schedules in which nothing is switched off.
+func (c runner) unspared(all []schedule) []schedule {
+	return slices.DeleteFunc(all, func(s schedule) bool {
+		return slices.ContainsFunc(s.disturbances, c.scenario.spares)
+	})
 }
 
 // lucky is how often a schedule is run that may need luck.
 const lucky = 3
 
-// tryPairs runs some schedules, and again up to times if the program is not deterministic, as one of them may show.
-func (c runner) tryPairs(all []schedule, times int) {
-	all = slices.DeleteFunc(all, func(s schedule) bool {
-		return slices.ContainsFunc(s.disturbances, c.scenario.spares)
-	})
+// tryPairs runs some schedules, and again up to times if the program is not deterministic, as one of them may show. It
+// returns how many of them were run.
+func (c runner) tryPairs(all []schedule, times int) (done int) {
 	for n := 0; n == 0 || c.jitters && n < times; n++ {
-		for _, s := range all {
-			switch {
-			case c.enough():
-				return
-			case c.over():
-				c.leftOut = cmp.Or(c.leftOut, "schedules with several disturbances")
-				return
+		for i, s := range all {
+			if c.enough() || c.over() {
+				return done
 			}
 			c.try(s)
+			done = max(done, i+1)
 		}
 	}
+	return done
 }
 
 // missed returns the schedules in which the program does not see a step, or not when it is done, and later starts anew
