@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -571,6 +573,58 @@ func TestAColdStartLetsAUserMakeAnew(t *testing.T) {
 	require.Empty(t, reconciletest.Search(t, s))
 }
 
+// TestAColdStartIsCold also while a user waits for what does not need the program: here for the garbage collector. The
+// program adds what it sees to what it has seen before, and so must not see what a step has left.
+func TestAColdStartIsCold(t *testing.T) {
+	s := greets(plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+		text, _, _ := unstructured.NestedString(g.Object, "spec", "text")
+		if err := makeMap(ctx, c, g, "a"); err != nil {
+			return err
+		}
+		m, err := c.core.CoreV1().ConfigMaps("default").Get(ctx, "a", metav1.GetOptions{})
+		if err != nil || strings.HasSuffix(m.Data["text"], text) {
+			return err
+		}
+		m.Data = map[string]string{"text": m.Data["text"] + " " + text}
+		_, err = c.core.CoreV1().ConfigMaps("default").Update(ctx, m, metav1.UpdateOptions{})
+		return err
+	}))
+	s.Server.Roles, s.User, s.Settled = nil, "", nil
+	const secret = "\n---\n{apiVersion: v1, kind: Secret, metadata: {name: a}}\n"
+	s.Steps = reconciletest.ApplyYAML(greeting("one")+secret, "", greeting("two")+secret)
+	s.Steps[1] = reconciletest.DeleteWith(metav1.DeletePropagationForeground, "secrets", "default", "a")
+	s.Replay = "v1 seed=0 steps=3: cold start"
+	require.Equal(t, "ends alike", first(t, s).Rule)
+	trace := reconciletest.Traces(t, s, s.Replay, 1)[0]
+	require.Regexp(t, `(?s)step 3.*start of incarnation 1.*`, trace)
+	require.NotRegexp(t, `(?s)start of incarnation 1.*step 3`, trace)
+}
+
+// TestAColdStartIsDownAgain when the webhook that a user has waited for was called.
+func TestAColdStartIsDownAgain(t *testing.T) {
+	s := greets(plain(right))
+	s.Server.Roles, s.User = nil, ""
+	served := false
+	s.Run = func(ctx context.Context, cfg *rest.Config) error {
+		served = true
+		return plain(right)(ctx, cfg)
+	}
+	s.Server.Manifests = []string{"testdata/webhooks.yaml"}
+	s.Server.Webhooks = map[string]http.Handler{"judge.judges.svc": http.HandlerFunc(
+		func(w http.ResponseWriter, req *http.Request) {
+			if !served {
+				http.Error(w, "it is down", http.StatusServiceUnavailable)
+				return
+			}
+			allow(&atomic.Int64{})(w, req)
+		})}
+	s.Steps = reconciletest.ApplyYAML(greeting("hello"),
+		"{apiVersion: v1, kind: ConfigMap, metadata: {name: mine}}", greeting("hello"))
+	trace := reconciletest.Traces(t, s, "v1 seed=0 steps=3: cold start", 1)[0]
+	require.Regexp(t, `(?s)step 2.*tries again.*start of incarnation 1.*CRASH of incarnation 1.*step 3.*`+
+		`start of incarnation 2`, trace)
+}
+
 // givesUp returns a program that forgets a write which failed twice, with errors of some kind.
 func givesUp(kind func(first, second error) bool) func(context.Context, *rest.Config) error {
 	return func(ctx context.Context, cfg *rest.Config) error {
@@ -701,6 +755,11 @@ func TestCheckStopsAtItsLimit(t *testing.T) {
 	require.Empty(t, reconciletest.Search(t, s))
 	require.Regexp(t, `; the limit has left out \d+ of the \d+ schedules with one disturbance, and all with several\n`,
 		reconciletest.Report(t, s))
+	s.Run, s.Limit = plain(right), time.Hour
+	require.Regexp(t, `^\d+ of the \d+ pairs that are always tried, and all others$`, reconciletest.LeftOut(t, s))
+	s.Off = []string{"down", "down over", "unseen", "lose answer"}
+	require.Equal(t, "schedules with several disturbances", reconciletest.LeftOut(t, s), "there are no such pairs")
+	s.Run, s.Off = greets(givesUp(func(_, _ error) bool { return true })).Run, nil
 	s.Limit, s.Findings = time.Hour, 1
 	require.NotEmpty(t, reconciletest.Search(t, s))
 	require.False(t, reconciletest.Untried(t, s))

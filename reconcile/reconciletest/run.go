@@ -189,7 +189,7 @@ func (r *run) play() {
 			return
 		}
 	}
-	if r.cold = false; r.startDown() { // it catches up, in which something can go wrong as well
+	if r.cold = false; len(r.startDown()) > 0 { // it catches up, in which something can go wrong as well
 		r.settle()
 	}
 	for _, d := range blind {
@@ -229,19 +229,18 @@ func (r *run) start(program Program) *process {
 	return p
 }
 
-// startDown starts the programs of which none runs, and reports whether there were any: but for those that begin when
-// all steps are done, as long as not all are, and those that disturbances keep down.
-func (r *run) startDown(but ...disturbance) (any bool) {
+// startDown starts the programs of which none runs, and returns their processes: but for those that begin when all
+// steps are done, as long as not all are, and those that disturbances keep down.
+func (r *run) startDown(but ...disturbance) (started []*process) {
 	for _, program := range r.scenario.programs() {
 		if r.cold && r.schedule.hit(coldStart, program.Name) || slices.ContainsFunc(but, func(d disturbance) bool {
 			return d.hits(program.Name)
 		}) || slices.ContainsFunc(r.processes, func(p *process) bool { return p.Name == program.Name }) {
 			continue
 		}
-		r.start(program)
-		any = true
+		started = append(started, r.start(program))
 	}
-	return any
+	return started
 }
 
 func (r *run) kill(p *process) {

@@ -103,23 +103,34 @@ func (r *stepRun) do() {
 // up.
 func (r *stepRun) insist(do func() error) error {
 	err := do()
-	for try := 0; try < 3 && webhookFailed(err) && r.failure == nil; try++ {
-		r.note(hurt, "the user tries again later: a webhook could not be called")
-		r.serves()
-		r.settle()
-		err = do()
-	}
+	r.waits(func(serve func()) {
+		for try := 0; try < 3 && webhookFailed(err) && r.failure == nil; try++ {
+			r.note(hurt, "the user tries again later: a webhook could not be called")
+			serve()
+			r.settle()
+			err = do()
+		}
+	})
 	return err
 }
 
-// serves starts all programs, also those that begin when all steps are done: what a user does needs one of them. It
-// reports whether there were any to start.
-func (r *stepRun) serves() (started bool) {
-	cold := r.cold
-	r.cold = false
-	started = r.startDown()
-	r.cold = cold
-	return started
+// waits lets a user wait, who may call serve if the programs are needed for that: it starts all that are down, also
+// those that begin when all steps are done. They are down again when the user goes on.
+func (r *stepRun) waits(wait func(serve func())) {
+	var served []string
+	wait(func() {
+		cold := r.cold
+		r.cold = false
+		for _, p := range r.startDown() {
+			served = append(served, p.Name)
+		}
+		r.cold = cold
+	})
+	for _, program := range served {
+		if r.failure == nil {
+			r.crash(disturbance{program: program}, false)
+		}
+	}
 }
 
 // doReordered applies the manifests of a step in another order, and lets the program settle after each. What the server
@@ -159,32 +170,39 @@ func (r *stepRun) noteDeleted(since int64) {
 }
 
 // outlast waits until what a step applies is not being deleted any more, as a user does who makes an object anew. The
-// program has to be up for that, since the object may have its finalizer. One that begins when all steps are done is
-// down again afterwards.
+// programs have to be up for that if the object has a finalizer of theirs, or if it does not go without them.
 func (r *stepRun) outlast(step Step) bool {
-	served := false
-	for _, document := range step.documents {
-		for try := range 3 { // "next step at" may cut a try short, and it is this step that it wants
-			res, o, err := parseManifest(r.server, document)
-			if err != nil {
-				break // the step will say so
-			}
-			there := r.server.lookup(res, keyOf(o))
-			if there == nil || there.GetDeletionTimestamp() == nil {
-				break
-			}
-			served = r.serves() || served
-			if r.settle(); try > 0 && r.failure == nil {
-				r.see(disturbance{}) // what keeps it may be that the program has not seen the deletion
+	r.waits(func(serve func()) {
+		for _, document := range step.documents {
+			for try := range 3 { // "next step at" may cut a try short, and it is this step that it wants
+				o := r.going(document)
+				if o == nil || r.failure != nil {
+					break
+				}
+				if try > 0 || slices.ContainsFunc(o.GetFinalizers(), func(f string) bool { return r.finalizers[f] }) {
+					serve()
+				}
+				if r.settle(); try > 0 && r.failure == nil {
+					r.see(disturbance{}) // what keeps it may be that the program has not seen the deletion
+				}
 			}
 		}
-	}
-	for _, d := range r.schedule.all(coldStart) {
-		if served && r.failure == nil {
-			r.crash(d, false)
-		}
-	}
+	})
 	return r.failure == nil
+}
+
+// going returns the object that a manifest names, if it is being deleted; nil: it is not, or the step will say what is
+// wrong with the manifest.
+func (r *stepRun) going(document string) object {
+	res, o, err := parseManifest(r.server, document)
+	if err != nil {
+		return nil
+	}
+	there := r.server.lookup(res, keyOf(o))
+	if there == nil || there.GetDeletionTimestamp() == nil {
+		return nil
+	}
+	return there
 }
 
 // staysDown returns what keeps programs down over the next step, too.
@@ -276,6 +294,9 @@ func (r *stepRun) after(d disturbance, version int64) {
 			r.settle()
 		}
 		r.do()
+		for _, document := range r.scenario.Steps[d.n-1].documents {
+			r.void = r.void || r.failure == nil && r.othersKeep(r.going(document))
+		}
 		r.startDown()
 		r.settle()
 	case stray:
@@ -353,10 +374,12 @@ func (r *stepRun) stray(d disturbance) {
 // that.
 func (r *stepRun) kept(res *Resource, id identity) bool {
 	o := r.server.lookup(res, id.key())
-	if o == nil || string(o.GetUID()) != id.uid || o.GetDeletionTimestamp() == nil {
-		return false
-	}
-	return !slices.ContainsFunc(o.GetFinalizers(), func(f string) bool { return r.finalizers[f] })
+	return o != nil && string(o.GetUID()) == id.uid && o.GetDeletionTimestamp() != nil && r.othersKeep(o)
+}
+
+// othersKeep reports whether no finalizer of the programs keeps an object that is being deleted; nil: there is none.
+func (r *stepRun) othersKeep(o object) bool {
+	return o != nil && !slices.ContainsFunc(o.GetFinalizers(), func(f string) bool { return r.finalizers[f] })
 }
 
 // there reports whether there is what a manifest names.
