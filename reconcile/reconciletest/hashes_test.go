@@ -1,6 +1,8 @@
 package reconciletest
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,19 +11,34 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 )
 
-// TestNamesThatEndInHashes stand for the content in a snapshot, whatever collisions there have been before.
+// TestNamesThatEndInHashes stand for the content in a snapshot. The names themselves, and how many collisions there have
+// been, are compared unless the controller of the objects has a namesake, with whose objects there may be some.
 func TestNamesThatEndInHashes(t *testing.T) {
 	server := NewServer(t, Options{})
+	owners := kubernetes.NewForConfigOrDie(server.Config()).CoreV1().ConfigMaps("default")
+	var uid types.UID // of the controller
+	makeOwner := func() {
+		m, err := owners.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "web"}},
+			metav1.CreateOptions{})
+		require.NoError(t, err)
+		uid = m.UID
+	}
+	makeOwner()
 	made := func(resource, kind, name, hash string, fields map[string]any) kept {
 		o := &unstructured.Unstructured{Object: fields}
 		o.SetGroupVersionKind(schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: kind})
 		o.SetNamespace("default")
 		o.SetName(name)
-		if hash != "" {
+		if o.SetUID(uid); hash != "" {
+			o.SetUID("")
 			o.SetLabels(map[string]string{"pod-template-hash": hash})
+			controls := true
+			o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "web", UID: uid,
+				Controller: &controls}})
 		}
 		return kept{schema.GroupResource{Group: "apps", Resource: resource}, o}
 	}
@@ -37,7 +54,14 @@ func TestNamesThatEndInHashes(t *testing.T) {
 		}, nil, func(*unstructured.Unstructured) {})
 	}
 	a := end("7f9b54b95", "one", "7f9b54b95", 0)
-	require.Empty(t, end("d9b9f4b64", "one", "d9b9f4b64", 1).differences(a), "another hash, the same content")
+	needless := end("d9b9f4b64", "one", "d9b9f4b64", 1).differences(a)
+	require.Len(t, needless, 2, "another hash, the same content")
+	require.Equal(t, "deployments.apps .status.collisionCount", needless[0].kind())
+	require.Equal(t, ".metadata.name", needless[1].path)
+	require.NotEmpty(t, end("7f9b54b95", "one", "old", 0).differences(a), "the other of the two")
+	require.NoError(t, owners.Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	makeOwner()
+	require.Empty(t, end("d9b9f4b64", "one", "d9b9f4b64", 1).differences(a), "a collision with a namesake's")
 	require.NotEmpty(t, end("d9b9f4b64", "two", "d9b9f4b64", 1).differences(a), "another content")
 	require.NotEmpty(t, end("7f9b54b95", "one", "old", 0).differences(a), "the other of the two")
 
@@ -55,21 +79,37 @@ func TestNamesThatEndInHashes(t *testing.T) {
 	require.Empty(t, started("one", masked).differences(started("two", masked)))
 }
 
-// TestWhatIsLeftIsDeletedByItsName also where a snapshot calls it otherwise.
+// TestWhatIsLeftIsDeletedByItsName also where a snapshot calls it otherwise, and calls two alike but for a number.
 func TestWhatIsLeftIsDeletedByItsName(t *testing.T) {
 	server := NewServer(t, Options{})
-	labels := map[string]string{"app": "web", "pod-template-hash": "7f9b54b95"}
 	sets := kubernetes.NewForConfigOrDie(server.Config()).AppsV1().ReplicaSets("default")
-	_, err := sets.Create(t.Context(), &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "web-7f9b54b95",
-		Labels: labels}, Spec: appsv1.ReplicaSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels},
-		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
-			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "c"}}}}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	r := &run{server: server, ctx: t.Context(), scenario: &Scenario{}}
-	for key := range takeSnapshot(server, nil, func(*unstructured.Unstructured) {}) {
-		r.schedule.deleteLeft = append(r.schedule.deleteLeft, key)
+	for i, hash := range []string{"7f9b54b95", "d9b9f4b64"} {
+		labels, replicas := map[string]string{"app": "web", "pod-template-hash": hash}, int32(i)
+		_, err := sets.Create(t.Context(), &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "web-" + hash,
+			Labels: labels}, Spec: appsv1.ReplicaSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Replicas: &replicas, Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "c"}}}}}},
+			metav1.CreateOptions{})
+		require.NoError(t, err)
 	}
-	require.NotContains(t, r.schedule.deleteLeft, "replicasets.apps default/web-7f9b54b95")
+	r := &run{server: server, ctx: t.Context(), scenario: &Scenario{}}
+	left := func() (names []string) {
+		for key := range takeSnapshot(server, nil, func(*unstructured.Unstructured) {}) {
+			if strings.HasPrefix(key, "replicasets.apps ") {
+				names = append(names, key)
+			}
+		}
+		slices.Sort(names)
+		return names
+	}
+	require.Len(t, left(), 2)
+	require.NotContains(t, left(), "replicasets.apps default/web-7f9b54b95")
+	r.schedule.deleteLeft = left()[1:]
 	verdict{r}.deleteLeft()
-	require.Empty(t, List[*appsv1.ReplicaSet](server, "replicasets", "default"))
+	there := List[*appsv1.ReplicaSet](server, "replicasets", "default")
+	require.Len(t, there, 1)
+	require.Equal(t, "web-7f9b54b95", there[0].Name)
+	r.schedule.deleteLeft = left()
+	verdict{r}.deleteLeft()
+	require.Empty(t, left())
 }

@@ -79,10 +79,9 @@ func (r verdict) deleteLeft() {
 	if len(r.schedule.deleteLeft) == 0 {
 		return
 	}
-	all := holds(r.server)
-	w := standInsFor(r.server, all, r.scenario.mask)
-	for _, h := range all {
-		if !slices.Contains(r.schedule.deleteLeft, w.key(h)) {
+	keys := r.keys()
+	for _, h := range holds(r.server) {
+		if !slices.Contains(r.schedule.deleteLeft, keys[h.String()]) {
 			continue
 		}
 		res, err := findResource(r.server, h.resource.String())
@@ -94,6 +93,15 @@ func (r verdict) deleteLeft() {
 			r.note(hurt, "the third party failed: %v", err)
 		}
 	}
+}
+
+// keys returns what a snapshot calls the objects of the server, by their own names.
+func (r verdict) keys() map[string]string {
+	keys := map[string]string{}
+	for _, e := range entriesOf(r.server, holds(r.server), nil, r.scenario.mask) {
+		keys[e.own] = e.key
+	}
+	return keys
 }
 
 // terminating says which objects are still there that the user has deleted, although only a finalizer of the program

@@ -256,11 +256,12 @@ func (r verdict) blame() {
 // about all of them.
 func (r verdict) lost(objects []string) (lost []string, all bool) {
 	all = true
+	keys := r.keys()
 	for _, object := range objects {
 		found := false
 		for _, text := range slices.Sorted(maps.Keys(r.failed)) {
 			f := r.failed[text]
-			if f.object != object && (!strings.HasSuffix(f.object, "/") || !strings.HasPrefix(object, f.object)) {
+			if f.object != object && keys[f.object] != object && (!strings.HasSuffix(f.object, "/") || !strings.HasPrefix(object, f.object)) {
 				continue
 			}
 			found = true

@@ -52,9 +52,9 @@ type Scenario struct {
 	// Mask removes from an object what may differ between two runs that end alike, such as a counter of tries. An
 	// object of which it leaves nothing (o.Object = nil) is not compared at all. Masked already are names that the
 	// server generates, also where a program uses one again, the numbers of ControllerRevisions, also in their names,
-	// hashes in the names of ReplicaSets and ControllerRevisions, which stand for their content, UIDs, versions, times,
-	// whether Endpoints say when their last change was triggered, and what Check has seen to differ without a mistake;
-	// with go test -v it logs that. What a program hands out, such as ranges of addresses, depends on what it has
+	// UIDs, versions, times, whether Endpoints say when their last change was triggered, and what Check has seen to
+	// differ without a mistake; with go test -v it logs that. So are hashes in the names of ReplicaSets and
+	// ControllerRevisions, which count collisions, if their controller has been made anew under its name. What a program hands out, such as ranges of addresses, depends on what it has
 	// handed out before, and needs a Mask. Nil: nothing else.
 	Mask func(o *unstructured.Unstructured)
 	// Off switches off rules and disturbances by their names, those of the lists in the doc comment of Check and in the

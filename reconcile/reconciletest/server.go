@@ -326,15 +326,20 @@ func (s *Server) newUID() types.UID {
 	return types.UID(fmt.Sprintf("%08x-0000-4000-8000-%012x", s.random.Uint32(), s.uids))
 }
 
+// A name that the server generates has so many characters of an alphabet at its end, and at most so many in all.
+const (
+	generatedAlphabet                 = "bcdfghjklmnpqrstvwxz2456789"
+	generatedLength, generatedLongest = 5, 63
+)
+
 // generateName makes a name for an object from a prefix, as the real server does: five characters that form no words.
 func (s *Server) generateName(resource, namespace, prefix string) string {
-	const alphabet, suffix, longest = "bcdfghjklmnpqrstvwxz2456789", 5, 63
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var b strings.Builder
-	b.WriteString(prefix[:min(len(prefix), longest-suffix)])
-	for range suffix {
-		b.WriteByte(alphabet[s.random.IntN(len(alphabet))])
+	b.WriteString(prefix[:min(len(prefix), generatedLongest-generatedLength)])
+	for range generatedLength {
+		b.WriteByte(generatedAlphabet[s.random.IntN(len(generatedAlphabet))])
 	}
 	s.generated[identity{resource: resource, namespace: namespace, name: b.String()}] = prefix
 	return b.String()

@@ -29,7 +29,9 @@ var (
 	worldIP = regexp.MustCompile(`\b198\.18\.\d{1,3}\.\d{1,3}\b`)
 	// nameText is a name of an object, or a word.
 	nameText = regexp.MustCompile(`[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?`)
-	timeText = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
+	// generatedText is how a name ends that a server has generated.
+	generatedText = regexp.MustCompile(fmt.Sprintf("[%s]{%d}$", generatedAlphabet, generatedLength))
+	timeText      = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 )
 
 // kept is an object of a server, which taking a snapshot changes.
@@ -119,38 +121,72 @@ func (w standIns) textIn(namespace string) func(v string) string {
 
 // key is what a snapshot calls an object. Several may be called alike.
 func (w standIns) key(h kept) string {
-	namespace := h.object.GetNamespace()
-	key := fmt.Sprintf("%s %s/%s", h.resource, namespace, h.object.GetName())
 	if isRevision(h.object) {
-		return w.textIn(namespace)(key)
+		return w.textIn(h.object.GetNamespace())(h.String())
 	}
-	return w.text(key)
+	return w.text(h.String())
 }
 
 // snapshotFrom takes a snapshot of the objects that a server holds.
 func snapshotFrom(s *Server, all []kept, outside map[string]map[string]any,
 	mask func(*unstructured.Unstructured)) snapshot {
-	w, snap := standInsFor(s, all, mask), snapshot{}
+	snap := snapshot{}
+	for _, e := range entriesOf(s, all, outside, mask) {
+		snap[e.key] = e.lines
+	}
+	return snap
+}
+
+// keyed is an object in a snapshot: what it is called there, and by its own name.
+type keyed struct {
+	key, own string
+	lines    []string
+}
+
+// entriesOf returns the entries of a snapshot of the objects that a server holds.
+func entriesOf(s *Server, all []kept, outside map[string]map[string]any,
+	mask func(*unstructured.Unstructured)) (entries []keyed) {
+	w, namesakes := standInsFor(s, all, mask), s.store.namesakes()
 	for _, h := range all {
-		namespace, key, generation := h.object.GetNamespace(), w.key(h), h.object.GetGeneration()
-		mask(h.object)
-		if len(h.object.Object) == 0 {
+		u := h.object
+		namespace, generation, uid := u.GetNamespace(), u.GetGeneration(), u.GetUID()
+		e := keyed{key: w.key(h), own: h.String()}
+		named := ownName(u, namesakes, mask)
+		mask(u)
+		if len(u.Object) == 0 {
 			continue
 		}
-		stripMetadata(h.object)
-		snap[snap.free(key)] = flattened(h.object.Object, generation, w.textIn(namespace))
+		stripMetadata(u, namesakes[uid])
+		if e.lines = flattened(u.Object, generation, w.textIn(namespace)); named != "" {
+			e.lines = append(e.lines, ".metadata.name = "+named)
+			slices.Sort(e.lines)
+		}
+		entries = append(entries, e)
 	}
 	for _, name := range slices.Sorted(maps.Keys(outside)) {
-		snap[snap.free(w.text(name))] = flattened(outside[name], 0, w.textIn(""))
+		entries = append(entries, keyed{w.text(name), name, flattened(outside[name], 0, w.textIn(""))})
 	}
-	return snap.ordered()
+	numberAlike(entries)
+	return entries
+}
+
+// String names an object as a finding does.
+func (h kept) String() string {
+	return fmt.Sprintf("%s %s/%s", h.resource, h.object.GetNamespace(), h.object.GetName())
 }
 
 // alikeName returns what stands for the name of an object in a snapshot. Two names that the server has generated from
-// one prefix are alike, also if a program gives one that it has seen to an object of its kind that it makes anew.
+// one prefix are alike, also if a program gives one that it has seen to an object of its kind that it makes anew. A
+// name that a program has chosen stands for itself, also if the object says what it begins with, as the pods of a
+// StatefulSet do.
 func alikeName(s *Server, resource string, u *unstructured.Unstructured) string {
 	name := u.GetName()
-	if prefix := cmp.Or(u.GetGenerateName(), prefixOf(s, resource, u.GetNamespace(), name)); prefix != "" {
+	prefix := prefixOf(s, resource, u.GetNamespace(), name)
+	if begins := u.GetGenerateName(); prefix == "" && begins != "" && generatedText.MatchString(name) &&
+		strings.HasPrefix(begins, name[:len(name)-generatedLength]) {
+		prefix = begins // by another server, or by the program itself
+	}
+	if prefix != "" {
 		return prefix + "*"
 	}
 	return name
@@ -207,15 +243,6 @@ func replacer(by map[string]string) *strings.Replacer {
 	return strings.NewReplacer(all...)
 }
 
-// free returns a key that the snapshot does not have: several objects may have one generated name, and several entries
-// of an API may be named by them, or by objects that are gone.
-func (s snapshot) free(key string) string {
-	for s[key] != nil {
-		key += "*"
-	}
-	return key
-}
-
 // flattened returns the lines of a tree, sorted.
 func flattened(tree map[string]any, generation int64, text func(string) string) (lines []string) {
 	flatten("", tree, generation, text, &lines)
@@ -223,35 +250,35 @@ func flattened(tree map[string]any, generation int64, text func(string) string) 
 	return lines
 }
 
-// ordered gives the objects of one generated name their names in the order of their contents.
-func (s snapshot) ordered() snapshot {
-	groups := map[string][][]string{}
-	for key, lines := range s {
-		base := strings.TrimRight(key, "*")
-		groups[base] = append(groups[base], lines)
+// numberAlike gives entries that are called alike their keys, in the order of their contents: several objects may have
+// one generated name, and several entries of an API may be named by them, or by objects that are gone. The first one
+// has no number if it is no generated name.
+func numberAlike(entries []keyed) {
+	groups := map[string][]*keyed{}
+	for i := range entries {
+		base := strings.TrimRight(entries[i].key, "*")
+		groups[base] = append(groups[base], &entries[i])
 	}
-	sorted := snapshot{}
 	for base, group := range groups {
-		slices.SortFunc(group, slices.Compare)
-		for i, lines := range group {
-			key := base
-			if i > 0 || s[base] == nil {
-				key = fmt.Sprintf("%s(%d)", base, i+1)
+		plain := slices.ContainsFunc(group, func(e *keyed) bool { return e.key == base })
+		slices.SortStableFunc(group, func(a, b *keyed) int { return slices.Compare(a.lines, b.lines) })
+		for i, e := range group {
+			if e.key = base; i > 0 || !plain {
+				e.key = fmt.Sprintf("%s(%d)", base, i+1)
 			}
-			sorted[key] = lines
 		}
 	}
-	return sorted
 }
 
-// stripMetadata removes what the server makes, what only counts, and the name, which the key has. The
-// generation stays, for flatten.
-func stripMetadata(u *unstructured.Unstructured) {
+// stripMetadata removes what the server makes, what only counts, and the name, which the key has. The generation
+// stays, for flatten. namesake: another object has had the name, and a collision with what it has left may be counted.
+func stripMetadata(u *unstructured.Unstructured, namesake bool) {
 	if isRevision(u) {
 		delete(u.Object, "revision") // which counts the revisions that there have been
 	}
-	if u.GroupVersionKind().Group == appsv1.GroupName {
-		unstructured.RemoveNestedField(u.Object, "status", "collisionCount") // which counts those there have been
+	if status, ok := u.Object["status"].(map[string]any); ok && namesake &&
+		u.GroupVersionKind().Group == appsv1.GroupName {
+		status["collisionCount"] = mayDiffer
 	}
 	if name := u.GetName(); name != "" { // which a revision may have, too
 		for _, path := range [][]string{{"spec", "hostname"}, {"metadata", "labels", appsv1.StatefulSetPodNameLabel}} {
@@ -384,7 +411,7 @@ func (s snapshot) differences(a snapshot) []difference {
 		paths := maps.Clone(inA)
 		maps.Copy(paths, inB)
 		for _, path := range slices.Sorted(maps.Keys(paths)) {
-			if inA[path] != inB[path] {
+			if inA[path] != inB[path] && inA[path] != mayDiffer && inB[path] != mayDiffer {
 				all = append(all, difference{key, path, inA[path], inB[path]})
 			}
 		}

@@ -245,6 +245,28 @@ func isStill(live, was object) bool {
 		live.GetUID() == was.GetUID()
 }
 
+// namesakes returns the UIDs of the objects whose name another object has had, earlier or later.
+func (s *store) namesakes() map[types.UID]bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	type name struct {
+		resource schema.GroupResource
+		key      types.NamespacedName
+	}
+	first, all := map[name]types.UID{}, map[types.UID]bool{}
+	for _, e := range s.events {
+		if e.old != nil {
+			continue
+		}
+		n := name{e.resource, keyOf(e.object)}
+		if earlier, ok := first[n]; ok {
+			all[earlier], all[e.object.GetUID()] = true, true
+		}
+		first[n] = e.object.GetUID()
+	}
+	return all
+}
+
 // changes returns the channel that the next change closes.
 func (s *store) changes() <-chan struct{} {
 	s.mu.Lock()
