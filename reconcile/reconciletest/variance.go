@@ -139,11 +139,17 @@ func (c learning) history() {
 	var both []difference
 	unseen := ends[1].differences(c.ideal.last)
 	for _, d := range ends[0].differences(c.ideal.last) {
-		if slices.Contains(unseen, d) {
+		if slices.ContainsFunc(unseen, d.tells) {
 			both = append(both, d)
 		}
 	}
 	c.left(c.varies.learnHistory(both))
+}
+
+// tells reports whether another end shows the same: of a field that only describes what the program has done it may be
+// another object, since which one it was may be luck, such as which of two volumes was free.
+func (d difference) tells(other difference) bool {
+	return d == other || d.described() && d.kind() == other.kind() && d.a == other.a && d.b == other.b
 }
 
 // left takes what is only in the end of the reference run, and in no end of a program that sees no step.
