@@ -98,11 +98,12 @@ const (
 //   - By what nothing asks for any more, such as a claim of an earlier size: an object from before the last step that
 //     is made in neither of these two runs, and not again when it is deleted in the end.
 //
-// Check logs what it does not compare. A run in which a third party deletes what a finalizer of others keeps, or in which
-// that keeps an object from being made anew, is not judged: no program can undo that. The end of a run is not compared in which a third party deletes what is controlled
-// by an object that is done, and still is in the end: a condition Complete, Completed, Succeeded or Finished of it is
-// True, or its phase or state is one of these, or it is a Job that has failed. Nobody has to make anew a Job of
-// something that is complete, unless Scenario.Settled asks for it.
+// Check logs what it does not compare. A run is not judged in which a third party deletes what a finalizer of others
+// keeps, or in which that keeps an object from being made anew: no program can undo that. The end of a run is not
+// compared in which a third party deletes what is controlled by an object that is done, and still is in the end: a
+// condition Complete, Completed, Succeeded or Finished of it is True, or its phase or state is one of these, or it is a
+// Job that has failed. Nobody has to make anew a Job of something that is complete, unless Scenario.Settled asks for
+// it.
 //
 // In place of the search [Scenario.Explore] runs all schedules with so many crashes, stale caches and errors.
 //

@@ -99,7 +99,7 @@ func Report(t *testing.T, sc Scenario) string {
 	return c.report()
 }
 
-// LeftOut returns what Check says that its limit has left out, if that is over after the schedules with one disturbance.
+// LeftOut returns what Check says that its limit has left out, if it is over after the schedules with one disturbance.
 func LeftOut(t *testing.T, sc Scenario) string {
 	t.Helper()
 	c := newCheck(t, &sc, sc.Limit)

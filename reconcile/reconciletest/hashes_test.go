@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// TestNamesThatEndInHashes stand for the content in a snapshot. The names themselves, and how many collisions there have
-// been, are compared unless the controller of the objects has a namesake, with whose objects there may be some.
+// TestNamesThatEndInHashes stand for the content in a snapshot. The names themselves, and how many collisions there
+// have been, are compared unless the controller of the objects has a namesake, with whose objects there may be some.
 func TestNamesThatEndInHashes(t *testing.T) {
 	server := NewServer(t, Options{})
 	owners := kubernetes.NewForConfigOrDie(server.Config()).CoreV1().ConfigMaps("default")

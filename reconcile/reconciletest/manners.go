@@ -261,7 +261,8 @@ func (r verdict) lost(objects []string) (lost []string, all bool) {
 		found := false
 		for _, text := range slices.Sorted(maps.Keys(r.failed)) {
 			f := r.failed[text]
-			if f.object != object && keys[f.object] != object && (!strings.HasSuffix(f.object, "/") || !strings.HasPrefix(object, f.object)) {
+			if f.object != object && keys[f.object] != object &&
+				(!strings.HasSuffix(f.object, "/") || !strings.HasPrefix(object, f.object)) {
 				continue
 			}
 			found = true

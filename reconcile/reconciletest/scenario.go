@@ -54,8 +54,9 @@ type Scenario struct {
 	// server generates, also where a program uses one again, the numbers of ControllerRevisions, also in their names,
 	// UIDs, versions, times, whether Endpoints say when their last change was triggered, and what Check has seen to
 	// differ without a mistake; with go test -v it logs that. So are hashes in the names of ReplicaSets and
-	// ControllerRevisions, which count collisions, if their controller has been made anew under its name. What a program hands out, such as ranges of addresses, depends on what it has
-	// handed out before, and needs a Mask. Nil: nothing else.
+	// ControllerRevisions, which count collisions, if their controller has been made anew under its name. What a
+	// program hands out, such as ranges of addresses, depends on what it has handed out before, and needs a Mask. Nil:
+	// nothing else.
 	Mask func(o *unstructured.Unstructured)
 	// Off switches off rules and disturbances by their names, those of the lists in the doc comment of Check and in the
 	// package's: "is idempotent", "cold start". The name of a disturbance may be followed by what it is at: "delete

@@ -80,10 +80,10 @@ func TestNamesThatStandForOthers(t *testing.T) {
 		object string
 		want   string
 	}{
-		"generated":                     {`{"metadata": {"generateName": "web-", "name": "web-x2bcd"}}`, "web-*"},
-		"chosen, beside what begins so": {`{"metadata": {"generateName": "web-", "name": "web-0"}}`, "web-0"},
-		"generated, used again":         {`{"metadata": {"namespace": "default", "name": "` + generated + `"}}`, "web-*"},
-		"chosen":                        {`{"metadata": {"name": "web-x"}}`, "web-x"},
+		"generated":                   {`{"metadata": {"generateName": "web-", "name": "web-x2bcd"}}`, "web-*"},
+		"chosen, after its beginning": {`{"metadata": {"generateName": "web-", "name": "web-0"}}`, "web-0"},
+		"generated, used again":       {`{"metadata": {"namespace": "default", "name": "` + generated + `"}}`, "web-*"},
+		"chosen":                      {`{"metadata": {"name": "web-x"}}`, "web-x"},
 		"generated, in another namespace": {`{"metadata": {"namespace": "other", "name": "` + generated + `"}}`,
 			generated},
 	} {
