@@ -154,8 +154,10 @@ test-twins: build ## the operators on controller-runtime on a control plane; mak
 test-zoo: build ## does Check find the bugs of the zoo, and nothing in what is right? 5 minutes; make release runs it
 	cd internal/zoo && $(TEST) -count=1 -timeout 25m ./...
 .PHONY: test-long
-test-long: build ## random writes on a bad network to a real control plane, for two minutes; make release runs it
+test-long: build ## random writes on a bad network, all planted bugs of sharding; 5 minutes; make release runs it
 	$(TEST) $(RACE) -count=1 -timeout 25m -run '^TestRandomOwnWrites$$' ./reconcile -args -own-writes 2m
+	$(SPACIOUS) $(TEST) -count=1 -timeout 10m -run '^TestEachPlantedBugIsFound$$' ./reconcile/sharding \
+		-args -all-planted
 .PHONY: race-cases
 race-cases: build ## the long searches and models with the race detector; make release runs them
 	$(SPACIOUS) $(TEST) $(RACE) -count=1 -timeout 30m -run '$(CASES)' $(CASES_IN)

@@ -1,6 +1,7 @@
 package sharding
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -323,6 +324,9 @@ func TestRandomWays(t *testing.T) {
 	}
 }
 
+// allPlanted is set by make test-long.
+var allPlanted = flag.Bool("all-planted", false, "TestEachPlantedBugIsFound looks also for what takes long to find")
+
 // TestEachPlantedBugIsFound shows that the same search, with the same checks, finds what is wrong. It is told where to
 // look: which moves are tried, of the owner of the slice and of the other one.
 func TestEachPlantedBugIsFound(t *testing.T) {
@@ -369,7 +373,7 @@ func TestEachPlantedBugIsFound(t *testing.T) {
 	} {
 		many := bug.ignoreOutside || bug.lookFromSend || bug.slowRenewals || bug.blindWrite || bug.otherLife ||
 			bug.keepsWords || bug.speaksUnheard || bug.trustsDead
-		if raceEnabled && many {
+		if many && !*allPlanted {
 			continue // they take from 20,000 to 130,000 states
 		}
 		t.Run(name, func(t *testing.T) {
