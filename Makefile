@@ -11,11 +11,11 @@ EXAMPLES = ./examples/...
 NORACE = $(warning there is no C compiler: the tests run without the race detector)
 RACE   = $(if $(filter 1,$(shell go env CGO_ENABLED)),-race,$(NORACE))
 
-# At most two packages at once: the tests of each may run a control plane of their own, half a gigabyte with all its
-# parts. Tests that call t.Parallel wait for such a control plane most of the time, so that four of them run where there
-# are fewer processors. In examples/etcd each of them has a control plane of its own: four there, and two and a half
-# gigabytes with that of the package beside it, however many processors there are. .ci/run has a GOTEST that looks again
-# at tests that fail.
+# At most two packages at once, but for the examples: the tests of each may run a control plane of their own, half a
+# gigabyte with all its parts. Tests that call t.Parallel wait for such a control plane most of the time, so that four of
+# them run where there are fewer processors. In examples/etcd each of them has a control plane of its own: four there,
+# and two and a half gigabytes with that of the package beside it, however many processors there are. .ci/run has a
+# GOTEST that looks again at tests that fail.
 GOTEST   = go test
 PARALLEL = $(shell n=$$(getconf _NPROCESSORS_ONLN || echo 4); echo $$((n > 4 ? n : 4)))
 TEST     = $(GOTEST) -p 2 -parallel $(PARALLEL)
@@ -81,7 +81,7 @@ all-systems: systems ## the same for all modules that users import; minutes, as 
 	done
 
 # These go through hundreds of thousands of cases, or of runs of programs whose like the other tests run, or measure
-# memory, and the race detector takes minutes for them. make race-cases runs them with it, in turns.
+# memory, and the race detector takes minutes for them. make race-cases and race-searches run them with it, in turns.
 CASES = ^(TestAKeyWaitsInEachCaseOfTheModel|TestAKeyWaitsWhateverElseHappens|$(strip \
 	)TestCheck.*|TestTwoProgramsThatFight|TestADeadProgramReachesNobody|TestMaskDropsObjects|$(strip \
 	)TestNoTwoWorkOnASlice|TestTwoLeaveAtOnce|TestRandomWays|TestEachPlantedBugIsFound|TestChurn|$(strip \
@@ -97,8 +97,8 @@ CASES = ^(TestAKeyWaitsInEachCaseOfTheModel|TestAKeyWaitsWhateverElseHappens|$(s
 	)TestWhatTheWorldIsToldToDo|TestAStepMayUseOtherGoroutines|TestAnEventBroadcasterMayBeLeft|$(strip \
 	)TestATransportOfTheTest|TestWaitLetsTimePass|TestSeveralProgramsAreDeterministic|$(strip \
 	)TestTheBodyOfARequestIsClosed|TestCoverageOfTheOutside|TestGoroutinesMayBeLeft)$$
-CASES_IN = ./informer ./informer/internal/wire/intern ./reconcile ./reconcile/internal/debts \
-	./reconcile/reconciletest ./reconcile/sharding
+CASES_IN    = ./informer ./informer/internal/wire/intern ./reconcile ./reconcile/internal/debts
+SEARCHES_IN = ./reconcile/reconciletest ./reconcile/sharding
 
 # Two at once, which take about as long as each other: the second waits for real processes most of the time, the first
 # computes. Each target is one go test, so that with make --keep-going one that fails keeps none from running.
@@ -117,7 +117,7 @@ second = test-etcd test-examples test-controlplane test-node $(TESTED:%=test-in-
 test-library: build
 	$(SPACIOUS) $(TEST) $(RACE) -timeout 25m -skip '$(CASES)' $(LIBRARY)
 test-cases:
-	$(SPACIOUS) $(TEST) -timeout 25m -run '$(CASES)' $(CASES_IN)
+	$(SPACIOUS) $(TEST) -timeout 25m -run '$(CASES)' $(CASES_IN) $(SEARCHES_IN)
 test-purego:
 	$(TEST) -tags purego ./informer/internal/wire/...
 test-allocations:
@@ -158,9 +158,11 @@ test-long: build ## random writes on a bad network, all planted bugs of sharding
 	$(TEST) $(RACE) -count=1 -timeout 25m -run '^TestRandomOwnWrites$$' ./reconcile -args -own-writes 2m
 	$(SPACIOUS) $(TEST) -count=1 -timeout 10m -run '^TestEachPlantedBugIsFound$$' ./reconcile/sharding \
 		-args -all-planted
-.PHONY: race-cases
-race-cases: build ## the long searches and models with the race detector; make release runs them
+.PHONY: race-cases race-searches
+race-cases: build ## the long tests of caches and writes with the race detector; make release runs them
 	$(SPACIOUS) $(TEST) $(RACE) -count=1 -timeout 30m -run '$(CASES)' $(CASES_IN)
+race-searches: build ## the long searches of reconciletest and sharding with the race detector; make release runs them
+	$(SPACIOUS) $(TEST) $(RACE) -count=1 -timeout 40m -run '$(CASES)' $(SEARCHES_IN)
 .PHONY: test-shards
 test-shards: build ## the ReplicaSet controller's tests with three replicas at work; make release runs it
 	$(TEST) -count=1 -timeout 25m ./examples/replicaset -args -shards
@@ -355,7 +357,7 @@ TREES = . $(MODULES) examples/etcd internal/controlplane internal/bench internal
 # The modules as users get them from a proxy, which are compiled anew for this.
 PUBLISHED = ^(TestGoGet|TestTheTemplateIsCopied)$$
 .PHONY: test-release
-test-release: build ## does make release refuse what is broken? can users build what it publishes? 6 minutes
+test-release: build ## does make release refuse what is broken? can users build what it publishes? minutes
 	cd internal/tools && $(TEST) ./release
 	$(TEST) -timeout 25m -run '$(PUBLISHED)' ./internal/house
 
@@ -363,8 +365,8 @@ test-release: build ## does make release refuse what is broken? can users build 
 .PHONY: release prepare-release
 release: ## check everything and tag VERSION=v0.1.0; see .github/RELEASING.md
 	$(RELEASE) -db $(VULNDB) $(if $(OFFLINE),-offline) -check
-	$(MAKE) --no-print-directory lint test test-twins test-zoo test-long race-cases test-shards test-release \
-		client-go versions
+	$(MAKE) --no-print-directory lint test test-twins test-zoo test-long race-cases race-searches test-shards \
+		test-release client-go versions
 	$(RELEASE) -db $(VULNDB) $(if $(OFFLINE),-offline) $(if $(CHECK),-check)
 prepare-release: ## write VERSION=v0.1.0 into the nested modules
 	$(RELEASE) -prepare
