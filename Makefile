@@ -12,10 +12,10 @@ NORACE = $(warning there is no C compiler: the tests run without the race detect
 RACE   = $(if $(filter 1,$(shell go env CGO_ENABLED)),-race,$(NORACE))
 
 # At most two packages at once, but for the examples: the tests of each may run a control plane of their own, half a
-# gigabyte with all its parts. Tests that call t.Parallel wait for such a control plane most of the time, so that four of
-# them run where there are fewer processors. In examples/etcd each of them has a control plane of its own: four there,
-# and two and a half gigabytes with that of the package beside it, however many processors there are. .ci/run has a
-# GOTEST that looks again at tests that fail.
+# gigabyte with all its parts. Tests that call t.Parallel wait for such a control plane most of the time, so that four
+# of them run where there are fewer processors. In examples/etcd each of them has a control plane of its own: four
+# there, and two and a half gigabytes with that of the package beside it, however many processors there are. .ci/run has
+# a GOTEST that looks again at tests that fail.
 GOTEST   = go test
 PARALLEL = $(shell n=$$(getconf _NPROCESSORS_ONLN || echo 4); echo $$((n > 4 ? n : 4)))
 TEST     = $(GOTEST) -p 2 -parallel $(PARALLEL)
