@@ -82,18 +82,23 @@ func TestAKeyWhoseWriteNoCacheHasShownRuns(t *testing.T) {
 	}
 }
 
-// The cluster goes back to before a deletion that the cache has not shown: no event tells of that, either.
+// The cluster goes back to before a deletion that the cache has not shown: no event tells of that, either. An object
+// whose deletion is not sure may just as well have stayed, which is no reason for a run.
 func TestAKeyRunsWhenTheClusterHasGoneBackToBeforeItsDeletion(t *testing.T) {
-	ran := 0
-	l := New(keys.New(false, -1, writes.ResourceOf), func(Key) { ran++ }, func(Key, status.Wait) {})
-	pods := listing(l, &still{listed: 1, resourceVersion: "5", version: func(Key) (informer.Version, bool) {
-		return informer.Version{UID: "u", ResourceVersion: "4"}, true
-	}})
-	l.Debtor(parent).Wrote(klog.Background(), podWrite("a", "7", true))
-	pods.listed = 2
-	l.Reached(l.caches[0], "")
-	require.Zero(t, l.open.Load())
-	require.Equal(t, 1, ran)
+	for unsure, want := range map[bool]int{false: 1, true: 0} {
+		ran := 0
+		l := New(keys.New(false, -1, writes.ResourceOf), func(Key) { ran++ }, func(Key, status.Wait) {})
+		pods := listing(l, &still{listed: 1, resourceVersion: "5", version: func(Key) (informer.Version, bool) {
+			return informer.Version{UID: "u", ResourceVersion: "4"}, true
+		}})
+		w := podWrite("a", "7", true)
+		w.Unsure = unsure
+		l.Debtor(parent).Wrote(klog.Background(), w)
+		pods.listed = 2
+		l.Reached(l.caches[0], "")
+		require.Zero(t, l.open.Load())
+		require.Equal(t, want, ran, "unsure: %t", unsure)
+	}
 }
 
 // An answer may come when what it tells of is over: the cache has seen the object come and go. Then nothing names the
@@ -122,27 +127,50 @@ func TestAKeyRunsIfItsWriteWasUndoneBeforeTheAnswer(t *testing.T) {
 	}
 }
 
-// For a deletion of what the cache does not hold there need be no event, unless the answer has the last version.
+// For a deletion of what the cache does not hold there need be no event, unless the answer has the last version. Nor
+// need there be one if the object may have stayed, whatever the cache holds: the cache is not behind then.
 func TestHowLongADeletionMayTake(t *testing.T) {
 	for name, test := range map[string]struct {
 		held    bool
 		version string
+		unsure  bool
 		after   time.Duration
 	}{
-		"the cache holds it":                     {true, "", DoubtAfter},
-		"the cache does not hold it":             {false, "", unexpectedAfter},
-		"the cache does not hold it, as it lags": {false, "7", DoubtAfter},
+		"the cache holds it":                     {held: true, after: DoubtAfter},
+		"the cache does not hold it":             {after: unexpectedAfter},
+		"the cache does not hold it, as it lags": {version: "7", after: DoubtAfter},
+		"the cache holds it, and it may stay":    {held: true, unsure: true, after: unexpectedAfter},
+		"it may stay, and the cache lags":        {version: "7", unsure: true, after: unexpectedAfter},
 	} {
 		l := newLedger()
 		listing(l, &still{listed: 1, version: func(Key) (informer.Version, bool) {
 			return informer.Version{UID: "u", ResourceVersion: "1"}, test.held
 		}})
 		w := podWrite("a", test.version, true)
-		w.Deleted, w.Final = true, test.version != ""
+		w.Deleted, w.Final, w.Unsure = true, test.version != "", test.unsure
 		l.Debtor(parent).Wrote(klog.Background(), w)
 		require.Len(t, openDebts(l), 1, name)
 		d := openDebts(l)[0]
 		require.Equal(t, test.after, d.overdueAt().Sub(d.openedAt), name)
+		require.Equal(t, test.after == DoubtAfter, d.behindLocked() != nil, name)
+	}
+}
+
+// That the server refuses a cache that comes and goes is looked at early. For a write it has as long as one that stays.
+func TestHowLongACacheThatComesMayTake(t *testing.T) {
+	l := newLedger()
+	stays := l.CacheOf(&doubtful{err: informer.ErrStale})
+	stays.Learner = &writes.Learner{}
+	l.AwaitReady(parent, stays, Key{Namespace: "default"})
+	learns := &writes.Learner{}
+	learns.Learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/pods"}})
+	comes := l.Join(&doubtful{still: still{listed: 1}, err: informer.ErrStale}, learns, nil)
+	l.AwaitReady(parent, comes, Key{})
+	l.Debtor(parent).Wrote(klog.Background(), podWrite("a", "7", false))
+	debts := openDebts(l)
+	require.Len(t, debts, 3)
+	for i, after := range []time.Duration{DoubtAfter, unexpectedAfter, DoubtAfter} {
+		require.Equal(t, after, debts[i].overdueAt().Sub(debts[i].openedAt), "%+v", debts[i])
 	}
 }
 

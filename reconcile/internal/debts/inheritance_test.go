@@ -11,7 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/klog/v2"
 
+	"github.com/thermostat-go/thermostat/reconcile/internal/keys"
 	"github.com/thermostat-go/thermostat/reconcile/internal/writes"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // TestLegaciesOfSeveralServersAreKeptApart has two caches of one resource, on servers of their own.
@@ -88,4 +90,33 @@ func TestAnInformerOfAnotherName(t *testing.T) {
 	renamed := []Legacy{{Informer: "lively", ResourceVersion: "7"}}
 	require.Equal(t, append(renamed, Legacy{Informer: "still", Relist: true}),
 		Ledgers{l}.withUnknownInformers(renamed))
+}
+
+// What the last leader has left is no key's: no key runs because the caches have come to show it.
+func TestAHandoverBringsUpNoKey(t *testing.T) {
+	var named []Key
+	name := func(key Key) { named = append(named, key) }
+	l := New(keys.New(false, -1, writes.ResourceOf), name, func(key Key, _ status.Wait) { name(key) })
+	pods := listing(l, &still{resourceVersion: "5", listed: 1})
+	settled := inherit(l, newInheritance([]Legacy{{Host: "server", Resource: "pods", ResourceVersion: "7"}}))
+	require.NotNil(t, settled)
+	pods.resourceVersion = "7"
+	l.Reached(l.caches[0], "")
+	<-settled
+	require.Empty(t, named)
+}
+
+// What was written in one namespace is waited for where that namespace is followed, and nowhere else.
+func TestAHandoverConcernsItsNamespace(t *testing.T) {
+	for written, want := range map[string][]string{"a": {"", "a"}, "": {"", "a", "b"}} {
+		var got []string
+		for _, followed := range []string{"", "a", "b"} {
+			left := Legacy{Host: "server", Resource: "pods", Namespace: written, ResourceVersion: "7"}
+			scope := &writes.Scope{Target: writes.Target{Host: "server", Resource: "pods", Namespace: followed}}
+			if left.concerns(scope) {
+				got = append(got, followed)
+			}
+		}
+		require.Equal(t, want, got, "%q", written)
+	}
 }

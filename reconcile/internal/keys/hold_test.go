@@ -85,3 +85,26 @@ func TestAPauseThatNobodyNotices(t *testing.T) {
 	require.False(t, due)
 	require.Empty(t, table.keys)
 }
+
+// The end of a pause takes nothing of a key that something has named, or that runs: a worker is to see both.
+func TestAPauseEndsWithinARun(t *testing.T) {
+	table := newTable(false, -1)
+	pause := func() {
+		require.True(t, table.Hold(parent, status.Wait{For: status.WaitPaused, From: time.Now()}))
+		_, held, _ := table.Free(parent, status.WaitPaused)
+		require.True(t, held)
+	}
+	table.Named(parent, "For x", parent, "1", Sighting{WriteID: WriteID{"u", "1"}, Stays: true})
+	pause()
+	r := &Run{Key: parent, Turn: &Turn{Began: time.Now()}}
+	requireBegins(t, table, r)
+	causes, _ := r.Causes()
+	require.Len(t, causes, 1)
+	pause()
+	require.Contains(t, table.keys, parent)
+	require.Empty(t, table.spare)
+	r.Returned()
+	table.End(r, Outcome{Result: "success"}, time.Now())
+	require.Empty(t, table.keys)
+	require.Len(t, table.spare, 1)
+}

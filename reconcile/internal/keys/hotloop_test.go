@@ -13,6 +13,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile/internal/diff"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 var parent = Key{Namespace: "default", Name: "parent"}
@@ -90,14 +91,24 @@ func TestTheThresholdsOfHotLoops(t *testing.T) {
 			name    string
 			reverts int
 			held    setField
+			found   comparison
+			before  bool // the comparison
 			want    bool
 		}{
-			{"not yet a hot loop", HotAfter, setField{path: 1, value: 1}, true},
-			{"a hot loop, and one more undoing", HotAfter + 1, setField{path: 1, value: 1}, false},
-			{"a hot loop, and another change", HotAfter + 1, setField{path: 2, value: 1}, true},
+			{"not yet a hot loop", HotAfter, setField{path: 1, value: 1}, comparison{changes: change}, true, true},
+			{"a hot loop, and one more undoing", HotAfter + 1, setField{path: 1, value: 1},
+				comparison{changes: change}, false, false},
+			{"a hot loop, and another change", HotAfter + 1, setField{path: 2, value: 1},
+				comparison{changes: change}, false, true},
+			{"a hot loop, and states that cannot be compared", HotAfter + 1, setField{path: 1, value: 1},
+				comparison{failed: true}, false, true},
 		} {
-			h, e := fresh(repeatStats{reverts: test.reverts}, contestedObject{fields: []setField{test.held}})
-			v := Sighting{WriteID: WriteID{uid, "3"}, comparison: &comparison{changes: change}}
+			h, e := fresh(repeatStats{reverts: test.reverts},
+				contestedObject{rounds: compareAfter, fields: []setField{test.held}})
+			v := Sighting{WriteID: WriteID{uid, "3"}, Updated: true}
+			require.True(t, h.observeLocked(e, v), test.name)
+			require.Equal(t, test.before, e.othersActed, test.name)
+			v.comparison = &test.found
 			h.comparedOtherLocked(e, v)
 			require.Equal(t, test.want, e.othersActed, test.name)
 		}
@@ -192,6 +203,74 @@ func TestWhatCannotBeJudgedIsSomebodyElses(t *testing.T) {
 			require.Equal(t, stranger, tr.keys[parent].othersActed, name)
 		})
 	}
+}
+
+// TestWhoHasCausedAChangeIsDecidedWhenTheRunEnds lets a change name the key in a run, before the answer to the write
+// that has caused it, or after it.
+func TestWhoHasCausedAChangeIsDecidedWhenTheRunEnds(t *testing.T) {
+	for name, test := range map[string]struct{ before, after string }{
+		"its own, answered later":      {after: "1"},
+		"its own, answered before":     {before: "1"},
+		"somebody else's":              {},
+		"somebody else's, and its own": {before: "2", after: "3"},
+	} {
+		tr := newTable(false, defaultHistory)
+		r := &Run{Turn: &Turn{Began: time.Now()}, Key: parent}
+		requireBegins(t, tr, r)
+		r.Wrote("u", test.before, false)
+		tr.Named(parent, "For x", parent, "1", Sighting{WriteID: WriteID{"u", "1"}, Created: true})
+		r.Wrote("u", test.after, false)
+		r.Returned()
+		tr.End(r, Outcome{Result: "success"}, time.Now())
+		e := tr.keys[parent]
+		own := test.before == "1" || test.after == "1"
+		require.Equal(t, !own, e.othersActed, name)
+		require.Empty(t, e.stats.undecided, name)
+		require.Equal(t, own, e.stats.last.writes[WriteID{"u", "1"}], "%s: its run has created the object", name)
+	}
+}
+
+// TestChangesThatWaitMakeRoom lets as many changes of its own name the key as can wait for its run's end, and after the
+// answers to these writes one more.
+func TestChangesThatWaitMakeRoom(t *testing.T) {
+	tr := newTable(false, defaultHistory)
+	r := &Run{Turn: &Turn{Began: time.Now()}, Key: parent}
+	requireBegins(t, tr, r)
+	for i := range maxUndecided + 1 {
+		if i == maxUndecided {
+			for answered := range maxUndecided {
+				r.Wrote("u", fmt.Sprint(answered), false)
+			}
+		}
+		tr.Named(parent, "For x", parent, "", Sighting{WriteID: WriteID{"u", fmt.Sprint(i)}})
+	}
+	r.Wrote("u", fmt.Sprint(maxUndecided), false)
+	r.Returned()
+	tr.End(r, Outcome{Result: "success"}, time.Now())
+	require.False(t, tr.keys[parent].othersActed)
+}
+
+// TestAFailureIsNoHotLoop has runs that fail, and say that they are to be tried again at once.
+func TestAFailureIsNoHotLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for o, want := range map[Outcome]int{
+			{Result: "requeue_after", After: soonDelay - 1}:                       1,
+			{Result: "requeue_after", After: soonDelay}:                           0,
+			{Result: "retry_after", After: soonDelay - 1, Error: &status.Error{}}: 0,
+		} {
+			tr := newTable(false, defaultHistory)
+			for range 2 * HotAfter {
+				r := &Run{Turn: &Turn{Began: time.Now()}, Key: parent}
+				if left, held := tr.Begin(r); held {
+					time.Sleep(left)
+					continue
+				}
+				r.Returned()
+				tr.End(r, o, time.Now())
+			}
+			require.Equal(t, want, tr.Counts().HotLoops, "%+v", o)
+		}
+	})
 }
 
 // TestWhatIsKnownOfCirclesHasALimit lets one key write a new object in each of many runs, and somebody else touch it.

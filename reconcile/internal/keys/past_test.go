@@ -1,7 +1,9 @@
 package keys
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -25,4 +27,30 @@ func TestAQuietRun(t *testing.T) {
 	} {
 		require.Equal(t, test.quiet, quietRun(&test.run), name)
 	}
+}
+
+// What a run has left for good outlives the records of others, and leaves no more of them than are remembered.
+func TestTheRecordOfAFailureForGoodStays(t *testing.T) {
+	const limit = 10
+	table := newTable(false, limit)
+	run := func(name, result string) {
+		r := &Run{Key: Key{Name: name}, Turn: &Turn{Began: time.Now()}}
+		requireBegins(t, table, r)
+		r.Returned()
+		table.End(r, Outcome{Result: result, Error: &status.Error{}}, time.Now())
+	}
+	run("for good", "terminal")
+	for i := range 5 * limit {
+		run(fmt.Sprint(i), "error")
+	}
+	known := table.Known()
+	require.Len(t, known, limit+1)
+	require.Contains(t, known, Key{Name: "for good"})
+	var sums status.Controller
+	table.Sums(&sums)
+	require.Equal(t, status.Controller{Runs: 5*limit + 1, Failures: 5*limit + 1, Failed: 1, Remembered: limit + 1},
+		sums)
+	run("for good", "error")
+	table.Sums(&sums)
+	require.Zero(t, sums.Failed)
 }
