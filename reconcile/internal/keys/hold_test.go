@@ -86,8 +86,8 @@ func TestAPauseThatNobodyNotices(t *testing.T) {
 	require.Empty(t, table.keys)
 }
 
-// The end of a pause takes nothing of a key that something has named, or that runs: a worker is to see both.
-func TestAPauseEndsWithinARun(t *testing.T) {
+// The end of a pause takes nothing of a key that something has named, that runs, or that is in a hot loop.
+func TestTheEndOfAPauseForgetsNothing(t *testing.T) {
 	table := newTable(false, -1)
 	pause := func() {
 		require.True(t, table.Hold(parent, status.Wait{For: status.WaitPaused, From: time.Now()}))
@@ -107,4 +107,10 @@ func TestAPauseEndsWithinARun(t *testing.T) {
 	table.End(r, Outcome{Result: "success"}, time.Now())
 	require.Empty(t, table.keys)
 	require.Len(t, table.spare, 1)
+
+	e := table.entryOfLocked(parent, time.Now())
+	e.needStats().repeats = HotAfter + 1
+	table.updateHotLocked(e)
+	pause()
+	require.Equal(t, Counts{HotKeys: 1, HotLoops: 1}, table.Counts())
 }

@@ -113,6 +113,18 @@ func TestTheThresholdsOfHotLoops(t *testing.T) {
 			require.Equal(t, test.want, e.othersActed, test.name)
 		}
 	})
+	t.Run("not undoing", func(t *testing.T) {
+		for name, v := range map[string]Sighting{
+			"another object is changed": {WriteID: WriteID{"of the spec", "3"}, Updated: true},
+			"it is deleted":             {WriteID: WriteID{uid, ""}},
+		} {
+			h, e := fresh(repeatStats{reverts: HotAfter + 1}, contestedObject{rounds: compareAfter})
+			require.False(t, h.observeLocked(e, v), name)
+			require.True(t, e.othersActed, name)
+			require.True(t, h.observeLocked(e, Sighting{WriteID: WriteID{uid, "4"}, Updated: true}))
+			require.True(t, e.othersActed, "%s, and then a write is undone", name)
+		}
+	})
 	t.Run("states that cannot be compared", func(t *testing.T) {
 		for failed, want := range map[bool]string{true: "", false: "an object: "} {
 			h, e := fresh(repeatStats{repeats: compareAfter}, contestedObject{})
@@ -120,6 +132,28 @@ func TestTheThresholdsOfHotLoops(t *testing.T) {
 			h.comparedOwnLocked(e, Sighting{WriteID: WriteID{uid, "3"},
 				comparison: &comparison{object: "an object", failed: failed}})
 			require.Equal(t, want, e.stats.changingFields)
+		}
+	})
+	t.Run("progress is not what changes in a loop", func(t *testing.T) {
+		h, e := fresh(repeatStats{repeats: compareAfter}, contestedObject{})
+		e.stats.written = writtenObjects{h.hashUID(WriteID{UID: uid}): {}}
+		sees := func(object string, path uint64) {
+			h.comparedOwnLocked(e, Sighting{WriteID: WriteID{uid, "3"},
+				comparison: &comparison{object: object, changes: []diff.Change{{Path: path}}}})
+		}
+		sees("first", 1)
+		sees("a field that has not changed before", 2)
+		require.Equal(t, "first: ", e.stats.changingFields)
+	})
+	t.Run("logging", func(t *testing.T) {
+		for _, test := range []struct {
+			level int
+			rest  time.Duration
+			want  bool
+		}{{HotAfter, HotFloor, false}, {HotAfter + 1, 0, false}, {HotAfter + 1, 1, true}} {
+			h, e := fresh(repeatStats{repeats: test.level}, contestedObject{})
+			require.Equal(t, test.want, h.dueLineLocked(e, test.rest) != nil, "%+v", test)
+			require.Nil(t, h.dueLineLocked(e, test.rest), "%+v: it is logged once", test)
 		}
 	})
 	t.Run("a key without stats", func(t *testing.T) {
