@@ -54,7 +54,11 @@ func folder(p program, version string) (string, error) {
 
 // copyTests copies the files of the test, with those for a version, to the folder of the module.
 func copyTests(p program, version, dir string) error {
-	for _, from := range []string{filepath.Join("testdata", p.name), filepath.Join("testdata", p.name, version)} {
+	folders := []string{filepath.Join("testdata", p.name), filepath.Join("testdata", p.name, version)}
+	if p.outside {
+		folders = append(folders, filepath.Join("testdata", "outside"))
+	}
+	for _, from := range folders {
 		files, err := filepath.Glob(filepath.Join(from, "*.go"))
 		if err != nil {
 			return err

@@ -15,11 +15,11 @@ type controller struct {
 }
 
 const controllersHeader = `
-## Controllers of kube-controller-manager
+## Controllers of %s %s
 
-Each controller of Kubernetes %s by itself, as its main makes it, with a scenario that was written before any was
-run. Nothing is switched off. README.md judges the findings. No schedule begins after a minute, or after what
-RECONCILETEST_LIMIT says, which was 30 s at the first try and 20 s now: the number of runs depends on the machine.
+Each controller by itself, as its main makes it, with a scenario that was written before any was run. Nothing is
+switched off. README.md judges the findings. No schedule begins after a minute, or after what RECONCILETEST_LIMIT says,
+which was 30 s at the first try and 20 s now: the number of runs depends on the machine.
 
 | controller | first try | now | runs | CPU seconds |
 |---|---|---|---|---|
@@ -53,5 +53,5 @@ func silence(ctx context.Context, p program, only, logs bool) (string, error) {
 			found.cpu.Seconds())
 		found.list(&details, c.test)
 	}
-	return fmt.Sprintf(controllersHeader, p.new) + rows.String() + "\nFound now:\n\n" + details.String(), nil
+	return fmt.Sprintf(controllersHeader, p.name, p.new) + rows.String() + "\nFound now:\n\n" + details.String(), nil
 }

@@ -15,6 +15,8 @@ type program struct {
 	versions []string
 	// controllers are to be silent in the new version.
 	controllers []controller
+	// outside: the tests use the API of testdata/outside.
+	outside bool
 	// apart: the old version is required under the path released.
 	apart bool
 	bugs  []bug
@@ -167,5 +169,38 @@ var programs = []program{
 			{test: "GarbageCollector", first: "silent"},
 			{test: "ValidatingAdmissionPolicyStatus", first: "silent"},
 		},
+	},
+	{
+		name: "cert-manager-controllers", module: "github.com/cert-manager/cert-manager", new: "v1.21.0",
+		definitions: "deploy/crds/*.yaml",
+		controllers: []controller{
+			{test: "Trigger"}, {test: "Readiness"}, {test: "RequestManager"}, {test: "Issuing"},
+			{test: "RevisionManager"}, {test: "Approver"}, {test: "RequestsOfCA"}, {test: "RequestsOfSelfSigned"},
+			{test: "SigningRequestsOfCA"}, {test: "Issuers"}, {test: "ClusterIssuers"}, {test: "IngressShim"},
+		},
+	},
+	{
+		name: "cloud-provider", module: "k8s.io/cloud-provider", new: "v0.37.2",
+		outside:     true,
+		controllers: []controller{{test: "Service"}, {test: "Node"}, {test: "NodeLifecycle"}, {test: "Route"}},
+	},
+	{
+		name: "external-attacher", module: "github.com/kubernetes-csi/external-attacher/v4", new: "v4.13.0",
+		outside:     true,
+		controllers: []controller{{test: "Attacher"}},
+	},
+	{
+		name: "external-resizer", module: "github.com/kubernetes-csi/external-resizer/v2", new: "v2.3.0",
+		outside:     true,
+		controllers: []controller{{test: "Resizer"}, {test: "Modifier"}},
+	},
+	{
+		name: "provisioner", module: "sigs.k8s.io/sig-storage-lib-external-provisioner/v13", new: "v13.1.0",
+		outside:     true,
+		controllers: []controller{{test: "Provisioner"}},
+	},
+	{
+		name: "karpenter", module: "sigs.k8s.io/karpenter", new: "v1.14.1", definitions: "kwok/*/crds/*.yaml",
+		controllers: []controller{{test: "Hash"}, {test: "Readiness"}, {test: "Validation"}, {test: "Expiration"}},
 	},
 }
