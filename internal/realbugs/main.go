@@ -36,14 +36,13 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	var rows, right, details, silences strings.Builder
+	var rows, right, details strings.Builder
 	var errs []error
+	silences := tries()
 	for _, p := range chosen {
-		silent, err := silence(ctx, p, *only, *logs)
-		if err != nil {
+		if err := silences[p.later].run(ctx, p, *only, *logs); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", p.name, err))
 		}
-		silences.WriteString(silent)
 		for _, b := range p.bugs {
 			r := &trial{program: p, bug: b}
 			err := r.of(ctx, *only, *logs)
@@ -82,7 +81,7 @@ func run(ctx context.Context, args []string) error {
 		return errors.Join(errs...)
 	}
 	text := header + rows.String() + rightHeader + right.String() + "\n## What else was found\n\n" +
-		details.String() + silences.String()
+		details.String() + silences[false].section() + silences[true].section()
 	if *save == "" {
 		_, err := io.WriteString(os.Stdout, text)
 		return errors.Join(append(errs, err)...)
