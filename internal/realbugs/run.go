@@ -72,7 +72,7 @@ func readTest(dir, test string) (*findings, error) {
 		return nil, err
 	}
 	if len(f.all) == 0 && !passed.Match(out) {
-		f.broken, _, _ = strings.Cut(string(out[:min(len(out), 500)]), "\n")
+		f.broken, _, _ = strings.Cut(string(out[:min(len(out), 90)]), "\n")
 		if m := stopped.FindSubmatch(out); m != nil {
 			f.broken = string(m[1])
 		}
