@@ -64,6 +64,17 @@ func TestGoroutinesMayBeLeft(t *testing.T) {
 	reconciletest.Check(t, s)
 }
 
+// TestAGoroutineMayWaitForATime that comes when the program has ended, such as that of a certificate which is renewed
+// in two months.
+func TestAGoroutineMayWaitForATime(t *testing.T) {
+	s := greets(func(ctx context.Context, cfg *rest.Config) error {
+		go func() { time.Sleep(60 * 24 * time.Hour) }()
+		return plain(right)(ctx, cfg)
+	})
+	s.Budget = 100 * time.Millisecond
+	reconciletest.Check(t, s)
+}
+
 // TestAnEventBroadcasterMayBeLeft with nothing switched off, as by many programs that end with their process.
 func TestAnEventBroadcasterMayBeLeft(t *testing.T) {
 	s := greets(func(ctx context.Context, cfg *rest.Config) error {
