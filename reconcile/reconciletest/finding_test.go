@@ -3,6 +3,7 @@ package reconciletest_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -284,13 +287,12 @@ func (bare) Update(_ reconciletest.Attempt, o, _ runtime.Object) (runtime.Object
 	return o, false, nil
 }
 
-// TestWhatTheServerProtectsIsNotTheProgramsBusiness: it makes a volume, to which a claim is bound still when the user
-// deletes it.
-func TestWhatTheServerProtectsIsNotTheProgramsBusiness(t *testing.T) {
+// protects is about a program that makes a volume, to which a claim is bound for ever, with finalizers.
+func protects(finalizers ...string) reconciletest.Scenario {
 	gvr := corev1.SchemeGroupVersion.WithResource("persistentvolumes")
 	s := greets(plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
 		_, err := c.core.CoreV1().PersistentVolumes().Create(ctx, &corev1.PersistentVolume{
-			ObjectMeta: metav1.ObjectMeta{Name: "v"},
+			ObjectMeta: metav1.ObjectMeta{Name: "v", Finalizers: finalizers},
 			Status:     corev1.PersistentVolumeStatus{Phase: corev1.VolumeBound}}, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
 			return nil
@@ -310,8 +312,54 @@ func TestWhatTheServerProtectsIsNotTheProgramsBusiness(t *testing.T) {
 		}
 		return nil
 	}
-	s.Steps = append(s.Steps[:1], reconciletest.Delete("persistentvolumes", "", "v"))
+	s.Steps = s.Steps[:1]
+	return s
+}
+
+// TestWhatTheServerProtectsIsNotTheProgramsBusiness, when the user deletes it.
+func TestWhatTheServerProtectsIsNotTheProgramsBusiness(t *testing.T) {
+	s := protects()
+	s.Steps = append(s.Steps, reconciletest.Delete("persistentvolumes", "", "v"))
 	s.Replay = "v1 seed=0 steps=2: "
+	require.Empty(t, reconciletest.Search(t, s))
+}
+
+// TestWhatOthersKeepIsNotJudged, although a finalizer of the program keeps it as well.
+func TestWhatOthersKeepIsNotJudged(t *testing.T) {
+	s := protects("example.com/mine")
+	s.Replay = "v1 seed=0 steps=1: delete persistentvolumes in step 1"
+	require.Empty(t, reconciletest.Search(t, s))
+}
+
+// TestAProgramThatStartsAnewIsNotBlind since the watches of the one before were broken. This one tries every ten
+// seconds, until it sees what it has written.
+func TestAProgramThatStartsAnewIsNotBlind(t *testing.T) {
+	s := reconciletest.Scenario{
+		Run: func(ctx context.Context, cfg *rest.Config) error {
+			client := kubernetes.NewForConfigOrDie(cfg)
+			all := informers.NewSharedInformerFactory(client, 0)
+			maps := all.Core().V1().ConfigMaps().Lister().ConfigMaps("default")
+			all.Start(ctx.Done())
+			defer all.Shutdown()
+			all.WaitForCacheSync(ctx.Done())
+			for {
+				if m, err := maps.Get("a"); err == nil && m.Annotations["seen"] == "" {
+					patch := fmt.Sprintf(`{"metadata": {"annotations": {"seen": %q}}}`, time.Now())
+					_, _ = client.CoreV1().ConfigMaps("default").Patch(ctx, "a", types.MergePatchType, []byte(patch),
+						metav1.PatchOptions{}) // the next round tries again
+				}
+				select {
+				case <-ctx.Done():
+					return nil
+				case <-time.After(10 * time.Second):
+				}
+			}
+		},
+		Steps: reconciletest.ApplyYAML("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n",
+			"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\n"),
+		Mask: func(o *unstructured.Unstructured) { o.SetAnnotations(nil) },
+	}
+	s.Replay = "v1 seed=0 steps=2: unseen step 1; old cache after step 2"
 	require.Empty(t, reconciletest.Search(t, s))
 }
 

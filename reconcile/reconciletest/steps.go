@@ -322,11 +322,14 @@ func (r *run) travel(d disturbance, version int64) {
 	r.settle()
 }
 
-// hide breaks the watches of the programs that a disturbance hits.
+// hide breaks the watches of the programs that a disturbance hits. One that starts anew begins its own, and would be
+// blind for ever with others that are broken.
 func (r *run) hide(d disturbance) {
 	for s := range r.watched {
-		if d.hits(s.program) {
-			r.delay(disturbance{of: s.resource, program: s.program}, Never)
+		for _, p := range d.among(r.processes) {
+			if p.Name == s.program {
+				r.hold(p, s.resource, Never)
+			}
 		}
 	}
 }
@@ -338,8 +341,10 @@ func (r *run) see(d disturbance) {
 		p.link.CutWatches()
 	}
 	for s := range r.watched {
-		if d.hits(s.program) {
-			r.delay(disturbance{of: s.resource, program: s.program}, 0)
+		for _, p := range d.among(r.processes) {
+			if p.Name == s.program {
+				r.hold(p, s.resource, r.delays[s])
+			}
 		}
 	}
 	r.note(hurt, "the watches begin anew, with lists")
@@ -370,16 +375,22 @@ func (r *stepRun) stray(d disturbance) {
 	}
 }
 
-// kept reports whether a finalizer that is not the program's keeps an object that was deleted: no program can undo
-// that.
+// kept reports whether something else than finalizers of the programs keeps an object that was deleted: no program can
+// undo that.
 func (r *stepRun) kept(res *Resource, id identity) bool {
 	o := r.server.lookup(res, id.key())
 	return o != nil && string(o.GetUID()) == id.uid && o.GetDeletionTimestamp() != nil && r.othersKeep(o)
 }
 
-// othersKeep reports whether no finalizer of the programs keeps an object that is being deleted; nil: there is none.
+// othersKeep reports whether something else than finalizers of the programs keeps an object that is being deleted,
+// alone or beside them; nil: there is none.
 func (r *stepRun) othersKeep(o object) bool {
-	return o != nil && !slices.ContainsFunc(o.GetFinalizers(), func(f string) bool { return r.finalizers[f] })
+	if o == nil {
+		return false
+	}
+	mine := func(f string) bool { return r.finalizers[f] }
+	others := func(f string) bool { return !mine(f) && !isPolicy(f) }
+	return !slices.ContainsFunc(o.GetFinalizers(), mine) || slices.ContainsFunc(o.GetFinalizers(), others)
 }
 
 // there reports whether there is what a manifest names.
