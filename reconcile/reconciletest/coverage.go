@@ -191,5 +191,5 @@ func (c *check) report() string {
 	if len(c.scenario.Off) > 0 {
 		text += "\n  switched off: " + strings.Join(c.scenario.Off, ", ")
 	}
-	return text + c.varies.String() + c.covered.String() + c.covered.ofAll(c.scenario, c.ideal) + c.rightsReport()
+	return text + c.varies.String() + c.covered.String() + c.covered.ofAll(c.scenario, c.ideal) + rightsReport(c)
 }

@@ -112,7 +112,7 @@ func (u usage) manifest(everywhere func(use) bool) string {
 
 // rightsReport names the rights that no run has made use of, and those that only a real server asks for, and has the
 // smallest roles with the others.
-func (c *check) rightsReport() string {
+func rightsReport(c *check) string {
 	text := ""
 	for _, program := range c.scenario.programs() {
 		text += rightsOf(program, c.scenario.Server.Roles, c.covered.used[program.Name])

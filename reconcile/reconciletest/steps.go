@@ -52,14 +52,15 @@ func (r *stepRun) play() {
 	if len(r.processes) > 0 {
 		r.settle()
 	}
-	for _, d := range here {
-		if r.failure == nil {
-			r.after(d, version)
-		}
-	}
+	// What follows may start a program anew, which is not to be blind for as long as it is judged.
 	for _, d := range r.schedule.disturbances {
 		if d.what == unseen && r.failure == nil && (d.n+1 == n || d.n == n && n == r.schedule.steps) {
 			r.see(d)
+		}
+	}
+	for _, d := range here {
+		if r.failure == nil {
+			r.after(d, version)
 		}
 	}
 	if len(r.schedule.disturbances) == 0 {
@@ -322,14 +323,11 @@ func (r *run) travel(d disturbance, version int64) {
 	r.settle()
 }
 
-// hide breaks the watches of the programs that a disturbance hits. One that starts anew begins its own, and would be
-// blind for ever with others that are broken.
+// hide breaks the watches of the programs that a disturbance hits.
 func (r *run) hide(d disturbance) {
 	for s := range r.watched {
-		for _, p := range d.among(r.processes) {
-			if p.Name == s.program {
-				r.hold(p, s.resource, Never)
-			}
+		if d.hits(s.program) {
+			r.delay(disturbance{of: s.resource, program: s.program}, Never)
 		}
 	}
 }
@@ -341,10 +339,8 @@ func (r *run) see(d disturbance) {
 		p.link.CutWatches()
 	}
 	for s := range r.watched {
-		for _, p := range d.among(r.processes) {
-			if p.Name == s.program {
-				r.hold(p, s.resource, r.delays[s])
-			}
+		if d.hits(s.program) {
+			r.delay(disturbance{of: s.resource, program: s.program}, 0)
 		}
 	}
 	r.note(hurt, "the watches begin anew, with lists")

@@ -223,7 +223,8 @@ func TestPodsRunWhereTheyHaveTo(t *testing.T) {
 			for _, p := range reconciletest.List[*corev1.Pod](s, "pods", "default") {
 				on[cmp.Or(p.Labels["app"], p.Name)] += p.Spec.NodeName
 			}
-			want := map[string]string{"by-name": "b", "by-long-name": long, "by-label": "c", "either": "b", "agent": "c"}
+			want := map[string]string{"by-name": "b", "by-long-name": long, "by-label": "c", "either": "b",
+				"agent": "c"}
 			if !maps.Equal(on, want) {
 				return fmt.Errorf("the pods are on %v, want %v", on, want)
 			}
