@@ -85,19 +85,30 @@ func TestAKeyWhoseWriteNoCacheHasShownRuns(t *testing.T) {
 // The cluster goes back to before a deletion that the cache has not shown: no event tells of that, either. An object
 // whose deletion is not sure may just as well have stayed, which is no reason for a run.
 func TestAKeyRunsWhenTheClusterHasGoneBackToBeforeItsDeletion(t *testing.T) {
-	for unsure, want := range map[bool]int{false: 1, true: 0} {
+	there := informer.Version{UID: "u", ResourceVersion: "4"}
+	for name, test := range map[string]struct {
+		has    informer.Version
+		unsure bool
+		want   int
+	}{
+		"it is there again":       {has: there, want: 1},
+		"it may have stayed":      {has: there, unsure: true},
+		"it is terminating":       {has: informer.Version{UID: "u", ResourceVersion: "8", Deleting: true}},
+		"another has its name":    {has: informer.Version{UID: "namesake", ResourceVersion: "4"}},
+		"nothing is of that name": {},
+	} {
 		ran := 0
 		l := New(keys.New(false, -1, writes.ResourceOf), func(Key) { ran++ }, func(Key, status.Wait) {})
 		pods := listing(l, &still{listed: 1, resourceVersion: "5", version: func(Key) (informer.Version, bool) {
-			return informer.Version{UID: "u", ResourceVersion: "4"}, true
+			return test.has, test.has.UID != ""
 		}})
 		w := podWrite("a", "7", true)
-		w.Unsure = unsure
+		w.Unsure = test.unsure
 		l.Debtor(parent).Wrote(klog.Background(), w)
 		pods.listed = 2
 		l.Reached(l.caches[0], "")
 		require.Zero(t, l.open.Load())
-		require.Equal(t, want, ran, "unsure: %t", unsure)
+		require.Equal(t, test.want, ran, name)
 	}
 }
 

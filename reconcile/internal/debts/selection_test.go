@@ -238,7 +238,7 @@ func TestWhatIsNotTrackedIsSaidOnce(t *testing.T) {
 			"server/api/v1/namespaces/default/pods/a/eviction",      // whose answer tells nothing of the pod
 			"server/apis/example.com/v1/namespaces/default/gadgets", // which nobody follows
 		} {
-			l.Debtor(parent).targetOf(log, address)
+			l.Debtor(parent).TargetOf(log, address)
 		}
 	}
 	require.Len(t, lines, 2)
