@@ -63,7 +63,7 @@ const (
 //     refused a write (429, 500, 504, a conflict of an update or a patch), no incarnation has made the same request
 //     again before the restart in the end, and all objects that are not as they should be are ones that such writes
 //     were about. If only some are, the finding names the writes.
-//   - "is idempotent", and "stays settled": a restart in the end changes nothing.
+//   - "is idempotent", and "stays settled": a restart in the end changes nothing, but what [Scenario.Mask] removes.
 //   - "Always": it returns nil after each write of the program.
 //   - "leaves alone what belongs to others": what a third party has put on an object stays, an annotation on the
 //     objects of some writes. Of several programs, none gives a field back the value that it had before another one has

@@ -57,6 +57,34 @@ func greets(run func(context.Context, *rest.Config) error) reconciletest.Scenari
 	}
 }
 
+// startsWith is a program that writes the time into an annotation when it starts.
+func startsWith(annotation string) func(context.Context, *rest.Config) error {
+	return func(ctx context.Context, cfg *rest.Config) error {
+		first := true
+		return plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+			if err := right(ctx, g, c); err != nil || !first {
+				return err
+			}
+			first = false
+			return annotate(ctx, c, annotation, time.Now().String())
+		})(ctx, cfg)
+	}
+}
+
+// TestARestartMayWriteWhatIsMasked, and a finding says which fields it has written.
+func TestARestartMayWriteWhatIsMasked(t *testing.T) {
+	s := greets(startsWith("started"))
+	s.Replay = "v1 seed=0 steps=1: "
+	found := reconciletest.Search(t, s)
+	require.Len(t, found, 1)
+	require.Contains(t, found[0].String(), "2: update configmaps default/a: 200, which changes "+
+		".metadata.annotations.started\n")
+	s.Mask = func(o *unstructured.Unstructured) {
+		unstructured.RemoveNestedField(o.Object, "metadata", "annotations", "started")
+	}
+	require.Empty(t, reconciletest.Search(t, s))
+}
+
 func TestCheckFindsNothingInTheGreeter(t *testing.T) { reconciletest.Check(t, greets(runGreeter)) }
 
 // TestCheckIsDeterministic is about programs on this library: the same schedule is the same run, to the nanosecond, on
@@ -209,18 +237,7 @@ func TestCheckFinds(t *testing.T) {
 				return right(ctx, g, c)
 			}))
 		},
-		"is idempotent": func() reconciletest.Scenario {
-			return greets(func(ctx context.Context, cfg *rest.Config) error {
-				first := true
-				return plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
-					if err := right(ctx, g, c); err != nil || !first {
-						return err
-					}
-					first = false
-					return annotate(ctx, c, "started", time.Now().String())
-				})(ctx, cfg)
-			})
-		},
+		"is idempotent": func() reconciletest.Scenario { return greets(startsWith("started")) },
 		"is reversible": func() reconciletest.Scenario {
 			return greets(plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
 				if err := right(ctx, g, c); err != nil {

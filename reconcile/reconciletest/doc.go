@@ -360,8 +360,8 @@
 //	Check              check.go with pairs.go and explore.go, scenario.go with step.go, off.go, program.go and world.go;
 //	                   run.go with steps.go, process.go, gate.go, surroundings.go,
 //	                   outside.go with caller.go; still.go;
-//	                   disturbance.go, judge.go with manners.go, authors.go, rights.go, leaks.go, done.go, snapshot.go
-//	                   with hashes.go, and variance.go;
+//	                   disturbance.go, judge.go with idempotent.go, manners.go, authors.go, rights.go, leaks.go,
+//	                   done.go, snapshot.go with hashes.go, and variance.go;
 //	                   finding.go with timeline.go, coverage.go, inorder.go
 //	built-in kinds     builtin.go, deployment.go, batch.go, autoscaling.go, claim.go, disruption.go, service.go,
 //	                   platform.go: quotas, limits, network policies, bindings,

@@ -216,38 +216,6 @@ func (r verdict) foreign() {
 	}
 }
 
-// rest is about a program that starts anew when everything is done: it has nothing to write. Settled has to return nil
-// again if it did before.
-func (r verdict) rest(settled bool) {
-	if r.failure != nil {
-		return
-	}
-	before, failed := len(r.trace), maps.Clone(r.failed)
-	r.crash(disturbance{}, true)
-	r.settle()
-	r.failed = failed // what only a restart repeats is lost
-	if r.failure != nil {
-		return
-	}
-	wrong := &breach{rule: ruleIdempotent, detail: []string{"everything was settled; a restart has written:"}}
-	for _, e := range r.trace[before:] {
-		if e.weight == wrote && !r.varies.clocked[e.kind] {
-			wrong.detail, wrong.where = append(wrong.detail, e.text), append(wrong.where, e.kind)
-			wrong.objects = append(wrong.objects, e.wrote...)
-		}
-	}
-	if len(wrong.where) > 0 {
-		slices.Sort(wrong.where)
-		wrong.where = slices.Compact(wrong.where)
-		if r.breaks(wrong); r.failure != nil {
-			return
-		}
-	}
-	if err := r.settled(); err != nil && settled {
-		r.fail(ruleStays, fmt.Sprintf("after a restart: %v", err))
-	}
-}
-
 // calm takes back what disturbs for longer than a moment.
 func (r *run) calm() {
 	r.calmed, r.places = true, maps.Clone(r.seen)

@@ -30,6 +30,8 @@ type line struct {
 	text   string
 	kind   string   // of the request; empty: it is none
 	wrote  []string // the objects that it has changed, named as in a snapshot
+	// changes are what it has changed on the server.
+	changes []event
 }
 
 func (e line) String() string { return fmt.Sprintf("%9.3fs  %s", e.at.Seconds(), e.text) }
@@ -69,7 +71,7 @@ func (j *journal) noteRequest(w weight, g *gate) {
 	}
 	j.note(w, "%s: %s: %s%s", g.process, g.request, answer, change)
 	last := &j.trace[len(j.trace)-1]
-	last.kind = g.kind()
+	last.kind, last.changes = g.kind(), g.changes
 	if g.altered {
 		last.wrote = append(last.wrote, aboutAPI(g.host))
 	}

@@ -1,0 +1,94 @@
+package reconciletest
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// This file is about a program that starts anew when everything is done: it has nothing to write.
+
+// rest lets it do so. Settled has to return nil again if it did before.
+func (r verdict) rest(settled bool) {
+	if r.failure != nil {
+		return
+	}
+	before, failed := len(r.trace), maps.Clone(r.failed)
+	r.crash(disturbance{}, true)
+	r.settle()
+	r.failed = failed // what only a restart repeats is lost
+	if r.failure != nil {
+		return
+	}
+	wrong := &breach{rule: ruleIdempotent, detail: []string{"everything was settled; a restart has written:"}}
+	for _, e := range r.trace[before:] {
+		if e.weight != wrote || r.varies.clocked[e.kind] {
+			continue
+		}
+		if fields, compared := r.rewritten(e); compared {
+			wrong.detail, wrong.where = append(wrong.detail, e.text+fields), append(wrong.where, e.kind)
+			wrong.objects = append(wrong.objects, e.wrote...)
+		}
+	}
+	if len(wrong.where) > 0 {
+		slices.Sort(wrong.where)
+		wrong.where = slices.Compact(wrong.where)
+		if r.breaks(wrong); r.failure != nil {
+			return
+		}
+	}
+	if err := r.settled(); err != nil && settled {
+		r.fail(ruleStays, fmt.Sprintf("after a restart: %v", err))
+	}
+}
+
+// mostFields is how many fields a finding names of a write.
+const mostFields = 4
+
+// rewritten returns which fields a write has changed of objects that were there and still are, and reports whether
+// anything of it is compared. Times are: a program that writes the time at each start writes as often as it starts.
+func (r verdict) rewritten(e line) (text string, compared bool) {
+	var fields []string
+	compared = len(e.changes) == 0 // what is outside of the server
+	for _, change := range e.changes {
+		if change.old == nil || change.object == nil {
+			compared = true
+			continue
+		}
+		fields = append(fields, r.differ(change.old, change.object)...)
+	}
+	if len(fields) == 0 {
+		return "", compared
+	}
+	slices.Sort(fields)
+	fields = slices.Compact(fields)
+	if more := len(fields) - mostFields; more > 0 {
+		fields = append(fields[:mostFields], fmt.Sprintf("%d more", more))
+	}
+	return ", which changes " + strings.Join(fields, ", "), true
+}
+
+// differ returns the fields in which two states of an object differ, but for those that are masked.
+func (r verdict) differ(before, after object) (fields []string) {
+	a, b := treeOf(before), treeOf(after)
+	r.scenario.mask(a)
+	r.scenario.mask(b)
+	if len(a.Object) == 0 || len(b.Object) == 0 {
+		return nil
+	}
+	stripMetadata(a, false)
+	stripMetadata(b, false)
+	as := func(text string) string { return text }
+	was, is := flattened(a.Object, before.GetGeneration(), as), flattened(b.Object, after.GetGeneration(), as)
+	for _, lines := range [][2][]string{{was, is}, {is, was}} {
+		for _, l := range lines[0] {
+			if !slices.Contains(lines[1], l) {
+				field, _, _ := strings.Cut(l, " = ")
+				fields = append(fields, cmp.Or(field, "everything"))
+			}
+		}
+	}
+	return fields
+}
