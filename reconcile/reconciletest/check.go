@@ -168,7 +168,7 @@ func search(t *testing.T, sc Scenario) *check {
 			explorer{c}.exhaust(budget)
 		} else {
 			c.singles()
-			c.several(budget)
+			runner{c}.several(budget)
 		}
 	}
 	t.Log(c.report())
@@ -384,7 +384,7 @@ func (c *check) singles() {
 
 // several runs schedules with several disturbances: pairs of which one makes use of the other, and then others, until
 // there are enough findings, until the limit, and the others in a time.
-func (c *check) several(budget time.Duration) {
+func (c runner) several(budget time.Duration) {
 	c.pairs()
 	c.causal(c.within(budget / 2))
 	c.random(c.within(budget / 2))

@@ -106,7 +106,7 @@ func LeftOut(t *testing.T, sc Scenario) string {
 	c.reference()
 	c.singles()
 	c.limit = time.Now()
-	c.several(time.Hour)
+	runner{c}.several(time.Hour)
 	return c.leftOut
 }
 
