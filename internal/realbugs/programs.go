@@ -136,7 +136,7 @@ var programs = []program{
 			{test: "TTLAfterFinished", first: "silent"},
 			{test: "Endpoints", first: "1 false alarm: an annotation that is a time"},
 			{test: "EndpointSlice", first: "1 false alarm: an annotation that is a time"},
-			{test: "EndpointSliceMirroring", first: "1 false alarm: a slice is its own"},
+			{test: "EndpointSliceMirroring", first: "1 finding, real by a later judgement: annotations of others"},
 			{test: "Disruption", first: "silent"},
 			{test: "HorizontalPodAutoscaler", first: "silent"},
 			{test: "ServiceCIDR", first: "silent"},
