@@ -132,6 +132,12 @@ func TestAccessThatIsReviewed(t *testing.T) {
 				metav1.CreateOptions{})
 			require.NoError(t, err)
 			require.Equal(t, one.allowed, answer.Status.Allowed, "%+v", one.attributes)
+			of, err := kubernetes.NewForConfigOrDie(s.Config()).AuthorizationV1().SubjectAccessReviews().Create(t.Context(),
+				&authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+					User: ServiceAccount("default", "worker"), ResourceAttributes: &one.attributes}},
+				metav1.CreateOptions{})
+			require.NoError(t, err)
+			require.Equal(t, one.allowed, of.Status.Allowed, "%+v", one.attributes)
 		}
 		_, err = clients.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
 		require.True(t, apierrors.IsForbidden(err))

@@ -88,7 +88,8 @@ func (g *gate) lives() bool {
 // Events, and questions about rights, which change nothing.
 func alike(kind string) bool {
 	_, resource, _ := strings.Cut(kind, " ")
-	return resource == "leases" || resource == "events" || resource == "selfsubjectaccessreviews"
+	return resource == "leases" || resource == "events" || resource == selfReviews.Resource ||
+		resource == accessReviews.Resource
 }
 
 // gates are the requests that wait. The driver, which is the goroutine of the bubble's test, is the only one that lets

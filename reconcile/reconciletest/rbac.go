@@ -236,11 +236,23 @@ func nameSelected(selector string) string {
 	return name
 }
 
-var accessReviews = authorizationv1.SchemeGroupVersion.WithResource("selfsubjectaccessreviews")
+// selfReviews and accessReviews are of the questions which rights the user of a link has, and which any user has.
+var (
+	selfReviews   = authorizationv1.SchemeGroupVersion.WithResource("selfsubjectaccessreviews")
+	accessReviews = authorizationv1.SchemeGroupVersion.WithResource("subjectaccessreviews")
+)
 
-// reviewAccess answers a SelfSubjectAccessReview: may the user of the link do this? Everybody may ask, and nothing is
-// stored.
-func (s *Server) reviewAccess(l *Link, req *http.Request) (*http.Response, error) {
+// reviewAccess answers such a question. Everybody may ask about himself, and nothing is stored.
+func (s *Server) reviewAccess(l *Link, asks Request, req *http.Request) (*http.Response, error) {
+	r := &Resource{GroupVersionResource: selfReviews, Kind: "SelfSubjectAccessReview",
+		builtin: &rules{new: func() object { return &authorizationv1.SelfSubjectAccessReview{} }}}
+	if asks.Resource == accessReviews {
+		r = &Resource{GroupVersionResource: accessReviews, Kind: "SubjectAccessReview",
+			builtin: &rules{new: func() object { return &authorizationv1.SubjectAccessReview{} }}}
+		if err := l.authorize(asks, ""); err != nil {
+			return nil, err
+		}
+	}
 	format, err := s.accepted(req.Header.Get("Accept"), nil)
 	if err != nil {
 		return nil, err
@@ -249,8 +261,6 @@ func (s *Server) reviewAccess(l *Link, req *http.Request) (*http.Response, error
 	if err != nil {
 		return nil, err
 	}
-	r := &Resource{GroupVersionResource: accessReviews, Kind: "SelfSubjectAccessReview",
-		builtin: &rules{new: func() object { return &authorizationv1.SelfSubjectAccessReview{} }}}
 	o, _, err := s.read(r, media, body)
 	if misfit, ok := errors.AsType[*misfitError](err); ok {
 		return nil, r.cannotHandle(misfit.error)
@@ -258,12 +268,21 @@ func (s *Server) reviewAccess(l *Link, req *http.Request) (*http.Response, error
 	if err != nil {
 		return nil, err
 	}
-	review := o.(*authorizationv1.SelfSubjectAccessReview)
-	review.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: true}
-	if at := review.Spec.ResourceAttributes; at != nil && s.access != nil && l.user != "" {
-		asked := Request{Verb: at.Verb, Namespace: at.Namespace, Name: at.Name, Subresource: at.Subresource}
-		asked.Resource = schema.GroupVersionResource{Group: at.Group, Resource: at.Resource}
-		review.Status.Allowed = s.access.allows(l.user, at.Namespace, asked.asks())
+	switch review := o.(type) {
+	case *authorizationv1.SelfSubjectAccessReview:
+		review.Status.Allowed = l.user == "" || s.grants(l.user, review.Spec.ResourceAttributes)
+	case *authorizationv1.SubjectAccessReview:
+		review.Status.Allowed = s.grants(review.Spec.User, review.Spec.ResourceAttributes)
 	}
-	return answerObject(http.StatusCreated, format, review), nil
+	return answerObject(http.StatusCreated, format, o), nil
+}
+
+// grants reports whether a user may do something. What is no resource everybody may ask for.
+func (s *Server) grants(user string, at *authorizationv1.ResourceAttributes) bool {
+	if at == nil || s.access == nil {
+		return true
+	}
+	asked := Request{Verb: at.Verb, Namespace: at.Namespace, Name: at.Name, Subresource: at.Subresource}
+	asked.Resource = schema.GroupVersionResource{Group: at.Group, Resource: at.Resource}
+	return s.access.allows(user, at.Namespace, asked.asks())
 }

@@ -65,8 +65,8 @@ func (s *Server) dispatch(l *Link, r Request, req *http.Request) (*http.Response
 		}
 		return nil, notModelled("the path %s", r.Path)
 	}
-	if r.Verb == "create" && r.Resource == accessReviews {
-		return s.reviewAccess(l, req)
+	if r.Verb == "create" && (r.Resource == selfReviews || r.Resource == accessReviews) {
+		return s.reviewAccess(l, r, req)
 	}
 	if s.fork != nil {
 		if err := s.fork.prepare(req.Context(), r); err != nil {

@@ -35,8 +35,7 @@
 //
 // # What is not here
 //
-//   - Versions that are beta or alpha, events.k8s.io, and kinds that are answered and not stored, such as
-//     SubjectAccessReview.
+//   - Versions that are beta or alpha, events.k8s.io, and kinds that are answered and not stored, such as TokenReview.
 //   - Of pods the subresources eviction, log, exec, attach, portforward and proxy, of nodes proxy, and of service
 //     accounts token: discovery names them, as on a real server, and a request for one is refused with 501.
 //   - Admission, but for the taint of new nodes and the finalizers that protect what is in use (a claim by a pod, a
