@@ -26,9 +26,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	clientfeatures "k8s.io/client-go/features"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/component-base/featuregate"
 	internalcore "k8s.io/kubernetes/pkg/apis/core"
 	"sigs.k8s.io/yaml"
 
@@ -588,9 +590,14 @@ func TestServersShareTheKinds(t *testing.T) {
 	}
 }
 
-// TestWhatTheImportDoes to the process: the feature gates of client-go stay those that read the environment, and a
-// scheme that is made of k8s.io/api has the defaults of Kubernetes.
+// TestWhatTheImportDoes to the process: the feature gates of client-go stay those that read the environment, a program
+// may register a gate that Kubernetes has as well, and a scheme that is made of k8s.io/api has the defaults of
+// Kubernetes.
 func TestWhatTheImportDoes(t *testing.T) {
+	const twice = "VolumeAttributesClass"
+	require.NoError(t, utilfeature.DefaultMutableFeatureGate.Add(map[featuregate.Feature]featuregate.FeatureSpec{
+		twice: {PreRelease: featuregate.Alpha}}))
+	require.True(t, utilfeature.DefaultFeatureGate.Enabled(twice))
 	require.Equal(t, "k8s.io/client-go/features", reflect.TypeOf(clientfeatures.FeatureGates()).Elem().PkgPath())
 	s := runtime.NewScheme()
 	require.NoError(t, appsv1.AddToScheme(s))
