@@ -78,6 +78,41 @@ spec:
 	require.Equal(t, map[string]any{"x": want}, made.Object["map"])
 }
 
+// TestAStatusMayHaveADefault, which is there although the author of an object cannot write its status.
+func TestAStatusMayHaveADefault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		resources, err := ReadCRDs([]byte(`
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: things.example.com}
+spec:
+  group: example.com
+  names: {kind: Thing, plural: things}
+  scope: Cluster
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    subresources: {status: {}}
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          status: {type: object, default: {phase: New}, properties: {phase: {type: string}}}
+`))
+		require.NoError(t, err)
+		s := NewServer(t, Options{Resources: resources})
+		clients, err := dynamic.NewForConfig(s.Config())
+		require.NoError(t, err)
+		made, err := clients.Resource(resources[0].GroupVersionResource).Create(t.Context(),
+			&unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Thing",
+				"metadata": map[string]any{"name": "a"}, "status": map[string]any{"phase": "Mine"}}},
+			metav1.CreateOptions{})
+		require.NoError(t, err)
+		require.Equal(t, map[string]any{"phase": "New"}, made.Object["status"])
+	})
+}
+
 func TestDefinitionsThatAreNotModelledAreRefused(t *testing.T) {
 	manifest := string(backupsManifest)
 	for name, c := range map[string]struct{ from, to, want string }{

@@ -88,6 +88,10 @@ func (s *Server) insert(c *call, o object) error {
 	if c.resource.Status && (c.resource.custom() || !c.resource.builtin.statusAtCreation) {
 		c.resource.keepStatus(o, nil)
 	}
+	if c.resource.schema != nil {
+		// A status may have a default, which a real server fills in when it reads what it has stored.
+		c.resource.schema.applyDefaults(o.(*unstructured.Unstructured).Object)
+	}
 	if !c.resource.custom() && c.resource.builtin.onCreate != nil {
 		c.resource.builtin.onCreate(o)
 	}
