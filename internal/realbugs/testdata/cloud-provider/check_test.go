@@ -76,7 +76,10 @@ func TestNode(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				if err := errors.Join(want("taints", len(n.Spec.Taints), 0),
+				isNew := slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+					return t.Key == "node.cloudprovider.kubernetes.io/uninitialized"
+				})
+				if err := errors.Join(want("it is new", isNew, false),
 					want("instance", n.Spec.ProviderID, "example://"+name),
 					want("zone", n.Labels[corev1.LabelTopologyZone], "a"),
 					want("addresses", n.Status.Addresses, []corev1.NodeAddress{

@@ -54,7 +54,7 @@ spec:
 func TestHash(t *testing.T) {
 	const old = "karpenter.sh/nodepool-hash: '1', karpenter.sh/nodepool-hash-version: v1"
 	check(t, hashes, reconciletest.Scenario{
-		Steps: append(reconciletest.ApplyYAML(claimOf("first", "a", old, "Never")+poolOf("a", "default", "red")+
+		Steps: append(reconciletest.ApplyYAML(claimOf("first", "a", old, "Never"), poolOf("a", "default", "red")+
 			poolOf("b", "default", "red"), poolOf("a", "default", "blue")), reconciletest.Delete(pools, "", "b")),
 		Settled: func(s *reconciletest.Server) error {
 			a, err := there[*v1.NodePool](s, pools, "", "a")

@@ -18,6 +18,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	kwok "sigs.k8s.io/karpenter/kwok/cloudprovider"
+	kwokoptions "sigs.k8s.io/karpenter/kwok/options"
 	v1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider/overlay"
@@ -64,7 +65,7 @@ func check(t *testing.T, build build, s reconciletest.Scenario) {
 // run is the main, without leader election and HTTP.
 func run(ctx context.Context, cfg *rest.Config, build build) error {
 	flags := &options.Options{KubeClientQPS: 200, KubeClientBurst: 300, CPURequests: 1000}
-	ctx = flags.ToContext(ctx)
+	ctx = kwokoptions.ToContext(flags.ToContext(ctx), &kwokoptions.Options{})
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{Scheme: scheme.Scheme, Logger: logr.Discard(),
 		Metrics:     metricsserver.Options{BindAddress: "0"},
 		Controller:  config.Controller{SkipNameValidation: new(true)},
