@@ -132,7 +132,8 @@ func TestAccessThatIsReviewed(t *testing.T) {
 				metav1.CreateOptions{})
 			require.NoError(t, err)
 			require.Equal(t, one.allowed, answer.Status.Allowed, "%+v", one.attributes)
-			of, err := kubernetes.NewForConfigOrDie(s.Config()).AuthorizationV1().SubjectAccessReviews().Create(t.Context(),
+			others := kubernetes.NewForConfigOrDie(s.Config()).AuthorizationV1().SubjectAccessReviews()
+			of, err := others.Create(t.Context(),
 				&authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 					User: ServiceAccount("default", "worker"), ResourceAttributes: &one.attributes}},
 				metav1.CreateOptions{})

@@ -270,19 +270,19 @@ func (s *Server) reviewAccess(l *Link, asks Request, req *http.Request) (*http.R
 	}
 	switch review := o.(type) {
 	case *authorizationv1.SelfSubjectAccessReview:
-		review.Status.Allowed = l.user == "" || s.grants(l.user, review.Spec.ResourceAttributes)
+		review.Status.Allowed = l.user == "" || grants(s.access, l.user, review.Spec.ResourceAttributes)
 	case *authorizationv1.SubjectAccessReview:
-		review.Status.Allowed = s.grants(review.Spec.User, review.Spec.ResourceAttributes)
+		review.Status.Allowed = grants(s.access, review.Spec.User, review.Spec.ResourceAttributes)
 	}
 	return answerObject(http.StatusCreated, format, o), nil
 }
 
-// grants reports whether a user may do something. What is no resource everybody may ask for.
-func (s *Server) grants(user string, at *authorizationv1.ResourceAttributes) bool {
-	if at == nil || s.access == nil {
+// grants reports whether a user may do something; nil: there are no roles. What is no resource everybody may ask for.
+func grants(access *access, user string, at *authorizationv1.ResourceAttributes) bool {
+	if at == nil || access == nil {
 		return true
 	}
 	asked := Request{Verb: at.Verb, Namespace: at.Namespace, Name: at.Name, Subresource: at.Subresource}
 	asked.Resource = schema.GroupVersionResource{Group: at.Group, Resource: at.Resource}
-	return s.access.allows(user, at.Namespace, asked.asks())
+	return access.allows(user, at.Namespace, asked.asks())
 }

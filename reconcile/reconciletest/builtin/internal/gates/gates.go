@@ -1,8 +1,8 @@
-// Package gates keeps the feature gates of a program as they are, although the code of Kubernetes brings its own when it
-// is linked.
+// Package gates keeps the feature gates of a program as they are, although the code of Kubernetes brings its own when
+// it is linked.
 //
-//   - client-go's are replaced by those of Kubernetes: a program under test has those that it has without, which read
-//     the environment (KUBE_FEATURE_*).
+//   - client-go's are replaced by those of Kubernetes: a program under test has those that it has without, which
+//     read the environment (KUBE_FEATURE_*).
 //   - A gate of apiserver that a program registers, as CSI sidecars do, may have the name of one of Kubernetes' own. The
 //     first one stays, and the second is passed over, where both would panic.
 //
