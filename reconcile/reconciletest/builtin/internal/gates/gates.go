@@ -3,8 +3,8 @@
 //
 //   - client-go's are replaced by those of Kubernetes: a program under test has those that it has without, which
 //     read the environment (KUBE_FEATURE_*).
-//   - A gate of apiserver that a program registers, as CSI sidecars do, may have the name of one of Kubernetes' own. The
-//     first one stays, and the second is passed over, where both would panic.
+//   - A gate of apiserver that a program registers, as CSI sidecars do, may have the name of one of Kubernetes' own.
+//     The first one stays, and the second is passed over, where both would panic.
 //
 // It imports nothing of Kubernetes but the gates, and so is initialized before the package that replaces them: of those
 // whose imports are initialized, the one with the least import path is next.
