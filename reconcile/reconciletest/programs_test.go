@@ -20,12 +20,15 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	"github.com/thermostat-go/thermostat/internal/network"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
@@ -303,4 +306,27 @@ func TestSeveralProgramsAreDeterministic(t *testing.T) {
 		require.Contains(t, first, "buckets 1: PUT https://cloud.example.com/buckets/")
 		require.Contains(t, first, "greeter 1: create configmaps default/: 201, a made")
 	}
+}
+
+// TestWhatIsBesideGoesOn between the steps while the program is down.
+func TestWhatIsBesideGoesOn(t *testing.T) {
+	s := greets(plain(right))
+	s.Beside = append(s.Beside, func(ctx context.Context, cfg *rest.Config) error {
+		c := kubernetes.NewForConfigOrDie(cfg).CoreV1().ConfigMaps("default")
+		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "beside"}}
+		lifecycle.Sleep(ctx, 10*time.Second)
+		if _, err := c.Create(ctx, m, metav1.CreateOptions{}); err != nil && ctx.Err() == nil {
+			return err
+		}
+		<-ctx.Done()
+		return nil
+	})
+	needs := func(ctx context.Context, cfg *rest.Config) error {
+		c := kubernetes.NewForConfigOrDie(cfg).CoreV1().ConfigMaps("default")
+		_, err := c.Get(ctx, "beside", metav1.GetOptions{})
+		return err
+	}
+	s.Steps = append(s.Steps[:1], reconciletest.StepFunc("needs it", needs))
+	s.Replay = "v1 seed=0 steps=2: cold start"
+	require.Empty(t, reconciletest.Search(t, s))
 }

@@ -38,7 +38,7 @@ type Scenario struct {
 	// Empty: there are none.
 	Outside map[string]func() API
 	// Beside are programs that run all the time and that no disturbance meets, such as a stand-in for a
-	// controller of somebody else's.
+	// controller of somebody else's. They have time between the steps also when the program is down.
 	Beside []func(ctx context.Context, cfg *rest.Config) error
 	// Steps are what users do, in order. Each begins when the program has nothing more to write after the one before.
 	Steps []Step

@@ -42,7 +42,13 @@ func (r *stepRun) play() {
 		r.before(d)
 	}
 	r.do()
-	if r.failure != nil || !slices.ContainsFunc(r.scenario.names(), r.sees) {
+	if r.failure != nil {
+		return
+	}
+	if !slices.ContainsFunc(r.scenario.names(), r.sees) {
+		if len(r.beside) > 0 {
+			r.settle() // the next step may need what they do
+		}
 		return
 	}
 	r.startDown(r.staysDown()...)
