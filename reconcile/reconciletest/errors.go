@@ -22,6 +22,25 @@ func notModelled(format string, args ...any) error {
 	}}
 }
 
+// refuse is the answer to a request that fails. The link remembers what the server has no model of.
+func (l *Link) refuse(req *http.Request, err error) *http.Response {
+	if apierrors.ReasonForError(err) == ReasonNotModelled {
+		l.server.store.mu.Lock()
+		l.beyond = err.Error()
+		l.server.store.mu.Unlock()
+	}
+	return l.server.answerError(req, err)
+}
+
+// beyondModel returns what the server has said since the last call that it has no model of; empty: nothing.
+func (l *Link) beyondModel() string {
+	l.server.store.mu.Lock()
+	defer l.server.store.mu.Unlock()
+	text := l.beyond
+	l.beyond = ""
+	return text
+}
+
 // statusOf is what a client is told of an error.
 func statusOf(err error) *metav1.Status {
 	var known apierrors.APIStatus

@@ -27,6 +27,7 @@ type Link struct {
 	log    []Request
 	used   map[use]bool // the rights that the user has made use of
 	lacked map[use]bool // those that he has needed, and has not; see lacks
+	beyond string       // what was asked for last that is not modelled; see beyondModel
 }
 
 // Link returns a new way to the server, of a user who may do everything.

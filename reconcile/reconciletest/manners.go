@@ -32,7 +32,7 @@ type manners struct {
 	failed    map[string]lostWrite      // writes that failed and were not repeated, by their text
 	refusals  map[caller]map[uint64]int // writes that were refused with 422, by their content, since the last step
 	invalids  map[string]int            // the same, of the whole run, by their text
-	beyond    map[string]bool           // kinds of requests that the server has no model of
+	beyond    map[string]string         // by kind of request: what the server has no model of
 	asked     []origin                  // of all requests, in order
 	atRest    int                       // requests since the last write, when the program came to rest
 }
@@ -67,7 +67,7 @@ type repeat struct {
 func newManners() manners {
 	return manners{paused: make(map[repeat]pause), conflicts: make(map[caller]int), refused: make(usage),
 		failed: make(map[string]lostWrite), refusals: newRefusals(), invalids: make(map[string]int),
-		beyond: make(map[string]bool)}
+		beyond: make(map[string]string)}
 }
 
 // heed notes a request of the program that was answered, and what the schedule did to it. It returns what is wrong with
@@ -81,7 +81,7 @@ func (m *manners) heed(g *gate, hit disturbance, since time.Duration) *breach {
 		}
 	}
 	if g.code == http.StatusNotImplemented && g.api == nil {
-		m.beyond[of(g.process.Name, g.kind())] = true
+		m.lies(g)
 	}
 	delete(m.failed, text)
 	about := fmt.Sprintf("%s %s/%s", g.request.Resource.GroupResource(), g.request.Namespace, g.request.Name)
@@ -100,6 +100,15 @@ func (m *manners) heed(g *gate, hit disturbance, since time.Duration) *breach {
 	}
 	m.refuses(repeat{who, g.content}, g)
 	return cmp.Or(m.waits(repeat{who, g.content}, g, hit), m.gives(who, g))
+}
+
+// lies notes a request that lies beyond what the server has a model of. A program that records an Event does not wait
+// for an answer, so that this explains nothing.
+func (m *manners) lies(g *gate) {
+	what, kind := g.process.link.beyondModel(), of(g.process.Name, g.kind())
+	if _, known := m.beyond[kind]; !known && g.request.Resource.Resource != "events" {
+		m.beyond[kind] = what
+	}
 }
 
 // waits is about Retry-After: the same request, with the same content, may not come again and again before its time. It
@@ -210,9 +219,9 @@ func (r verdict) blame() {
 	if r.failure == nil {
 		return
 	}
-	for _, text := range slices.Sorted(maps.Keys(r.beyond)) {
-		r.failure.detail = append(r.failure.detail,
-			"the program was refused, with 501, what the server has no model of: "+text)
+	for _, kind := range slices.Sorted(maps.Keys(r.beyond)) {
+		r.failure.detail = append(r.failure.detail, fmt.Sprintf("the program was refused, with 501, %s: %s", kind,
+			r.beyond[kind]))
 	}
 	shown := append([]string{fmt.Sprintf("by the rule %q:", r.failure.rule)}, r.failure.detail...)
 	if len(r.manners.refused) > 0 {

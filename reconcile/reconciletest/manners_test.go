@@ -6,6 +6,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 )
 
 // Keys that write one object wait each for itself; a key that does not wait is found.
@@ -30,7 +35,7 @@ func TestAPauseIsThatOfARequestWithItsContent(t *testing.T) {
 // A write that failed is the reason for what differs if it is about that, and not because it was near.
 func TestBlameIsAboutWhatDiffers(t *testing.T) {
 	judge := func(f lostWrite, objects ...string) *breach {
-		r := &run{scenario: &Scenario{}, server: &Server{}, manners: newManners(), varies: newVariance()}
+		r := &run{scenario: &Scenario{}, server: NewServer(t, Options{}), manners: newManners(), varies: newVariance()}
 		r.manners.failed["a write"] = f
 		r.failure = &breach{rule: ruleSameEnd, objects: objects}
 		verdict{r}.blame()
@@ -47,17 +52,29 @@ func TestBlameIsAboutWhatDiffers(t *testing.T) {
 	require.Equal(t, []string{"never repeated:", "touched"}, both.detail)
 }
 
-// What the server has no model of is named, since the program may have failed for that.
+// What the server has no model of is named, since the program may have failed for that. An Event explains nothing.
 func TestBlameNamesWhatIsNotModelled(t *testing.T) {
-	r := &run{scenario: &Scenario{}, server: &Server{}, manners: newManners(), varies: newVariance()}
-	r.heed(&gate{request: Request{Verb: "create", Subresource: "eviction", Resource: pods, Name: "a"},
-		process: &process{}, code: 501}, disturbance{}, 0)
+	r := &run{scenario: &Scenario{}, server: NewServer(t, Options{}), manners: newManners(), varies: newVariance()}
+	l := NewServer(t, Options{}).Link()
+	clients := kubernetes.NewForConfigOrDie(l.Config())
+	ask := func(request Request, err error) {
+		require.Equal(t, ReasonNotModelled, apierrors.ReasonForError(err))
+		r.heed(&gate{request: request, process: &process{link: l}, code: 501}, disturbance{}, 0)
+	}
+	unlike := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NodeSpec{PodCIDR: "10.0.0.0/24"}}
+	_, err := clients.CoreV1().Nodes().Create(t.Context(), unlike, metav1.CreateOptions{})
+	ask(Request{Verb: "create", Resource: corev1.SchemeGroupVersion.WithResource("nodes")}, err)
+	event := &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	_, err = clients.EventsV1().Events("default").Create(t.Context(), event, metav1.CreateOptions{})
+	ask(Request{Verb: "create", Resource: eventsv1.SchemeGroupVersion.WithResource("events")}, err)
 	verdict{r}.blame()
 	require.Nil(t, r.failure)
 	r.failure = &breach{rule: ruleConverges, detail: []string{"a is still there"}}
 	verdict{r}.blame()
 	require.Len(t, r.failure.detail, 2)
-	require.Contains(t, r.failure.detail[1], "create pods/eviction")
+	require.Equal(t, "the program was refused, with 501, create nodes: not modelled: spec.podCIDR of nodes; for all "+
+		"fields, set Options.Kinds to the Kinds of package "+
+		"github.com/thermostat-go/thermostat/reconcile/reconciletest/builtin", r.failure.detail[1])
 }
 
 // After a conflict another write of the object may be what the program wants.

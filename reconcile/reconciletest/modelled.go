@@ -33,7 +33,11 @@ func (r *Resource) refuse(o object) error {
 	}
 	if r.builtin.beyond != nil {
 		if what := r.builtin.beyond(o); what != "" {
-			return notModelled("%s of %s", what, r.GroupVersionResource.Resource)
+			text := fmt.Sprintf("%s of %s", what, r.GroupVersionResource.Resource)
+			if registered(r) == nil {
+				text += "; " + otherFields(r.GroupVersionResource.Resource)
+			}
+			return notModelled("%s", text)
 		}
 	}
 	return nil
@@ -49,14 +53,14 @@ func refuseFields(kind string, o object) error {
 		delete(content, shared)
 	}
 	if what := modelledFields[kind].beyond("", content); what != "" {
-		return notModelled("%s of %s", what, kind)
+		return notModelled("%s of %s; %s", what, kind, otherFields(kind))
 	}
 	name := o.GetName()
 	if prefix := o.GetGenerateName(); name == "" && prefix != "" {
 		name = prefix + "x"
 	}
 	if check, ok := modelledNames[kind]; ok && !check(name) {
-		return notModelled("the name %q of %s", o.GetName(), kind)
+		return notModelled("the name %q of %s; %s", o.GetName(), kind, otherFields(kind))
 	}
 	return nil
 }

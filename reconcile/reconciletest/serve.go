@@ -46,7 +46,7 @@ func (s *Server) serve(l *Link, r Request, req *http.Request) (*http.Response, e
 	if gone := req.Context().Err(); gone != nil {
 		return nil, gone
 	}
-	return s.answerError(req, err), nil
+	return l.refuse(req, err), nil
 }
 
 func (s *Server) dispatch(l *Link, r Request, req *http.Request) (*http.Response, error) {
@@ -90,7 +90,7 @@ func (s *Server) dispatch(l *Link, r Request, req *http.Request) (*http.Response
 	}
 	resp, err := c.process(s, req)
 	if err != nil && req.Context().Err() == nil {
-		resp, err = s.answerError(req, err), nil // which may bring warnings, too
+		resp, err = l.refuse(req, err), nil // which may bring warnings, too
 	}
 	if resp != nil {
 		for i, text := range c.warnings {

@@ -226,6 +226,16 @@ const otherKinds = "the documentation of package reconciletest lists those that 
 	"Options.Kinds to the Kinds of package github.com/thermostat-go/thermostat/reconcile/reconciletest/builtin, or " +
 	"use the real control plane of package reconciletest/cluster"
 
+// otherFields says what to do about a field that is not modelled.
+func otherFields(resource string) string {
+	switch resource {
+	case "namespaces", "services", "events": // package builtin has them not
+		return "the real control plane of package reconciletest/cluster has all fields"
+	}
+	return "for all fields, set Options.Kinds to the Kinds of package " +
+		"github.com/thermostat-go/thermostat/reconcile/reconciletest/builtin"
+}
+
 // ofKubernetes reports whether a group is one of Kubernetes itself. The group of a custom resource has a dot.
 func ofKubernetes(group string) bool {
 	if !strings.HasSuffix(group, ".k8s.io") {
