@@ -190,6 +190,7 @@ func talk(t *testing.T, config *rest.Config, namespace string, k reconciletest.K
 	}
 	versions := []string{}
 	say := func(method, sub, contentType, body string) {
+		body = strings.ReplaceAll(body, "$NS", namespace)
 		code, header, answer := send(t, client, method, path+sub, contentType, body)
 		answers = append(answers, fmt.Sprintf("%s %s: %d %v\n%s", method, sub, code, header.Values("Warning"),
 			normal(t, answer, &versions)))

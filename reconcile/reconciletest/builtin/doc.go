@@ -20,6 +20,7 @@
 //	certificates.k8s.io           CertificateSigningRequest with approval, ClusterTrustBundle, PodCertificateRequest
 //	coordination.k8s.io           Lease
 //	discovery.k8s.io              EndpointSlice
+//	events.k8s.io                 Event
 //	flowcontrol.apiserver.k8s.io  FlowSchema, PriorityLevelConfiguration
 //	networking.k8s.io             Ingress, IngressClass, IPAddress, NetworkPolicy, ServiceCIDR
 //	node.k8s.io                   RuntimeClass
@@ -30,12 +31,14 @@
 //	storage.k8s.io                StorageClass, VolumeAttachment, VolumeAttributesClass, CSIDriver, CSINode,
 //	                              CSIStorageCapacity
 //
-// Each of them at its version v1, but where another one is named. Namespaces, Services and Events stay the models of
-// package reconciletest, which hold the same promise for fewer fields.
+// Each of them at its version v1, but where another one is named. Namespaces, Services and Events of the core group
+// stay the models of package reconciletest, which hold the same promise for fewer fields. A real server stores the
+// Events of both groups as one: what is written as one can be read as the other. Here they are two kinds, in Get and
+// List "events" and "events.events.k8s.io".
 //
 // # What is not here
 //
-//   - Versions that are beta or alpha, events.k8s.io, and kinds that are answered and not stored, such as TokenReview.
+//   - Versions that are beta or alpha, and kinds that are answered and not stored, such as TokenReview.
 //   - Of pods the subresources eviction, log, exec, attach, portforward and proxy, of nodes proxy, and of service
 //     accounts token: discovery names them, as on a real server, and a request for one is refused with 501.
 //   - Admission, but for the taint of new nodes and the finalizers that protect what is in use (a claim by a pod, a
@@ -85,6 +88,23 @@
 // four files of k8s.io/apiserver about serving HTTP, which are linked and not used here. No test compiles that, nor
 // newer versions of other modules.
 //
+// # How a module requires it
+//
+//	go get -t ./...
+//
+// in a module whose tests import this package. go mod tidy fails with
+//
+//	k8s.io/cri-client@v0.0.0: reading https://...: 403 Forbidden
+//
+// and changes nothing: it also reads what the tests of dependencies import, and those of k8s.io/kubernetes want its own
+// staging modules at v0.0.0, which are in no registry. go mod tidy -e says the same, goes on, and leaves a right go.mod;
+// that also ends "updates to go.mod needed". With two lines in go.mod go mod tidy works by itself:
+//
+//	replace k8s.io/cri-api => k8s.io/cri-api v0.37.2
+//	replace k8s.io/cri-client => k8s.io/cri-client v0.37.2
+//
+// go list -m all, which some tools run, fails without a line for each such module of k8s.io/kubernetes.
+//
 // # What it costs
 //
 // Measured on two cores of an EPYC that others used as well, so that the ratios count. Making the kinds takes 25 ms,
@@ -92,6 +112,7 @@
 // (BenchmarkNewServer); to create, update and delete a ReplicaSet takes 1.5 times as long as with its model
 // (BenchmarkWrites), since each write converts the object to the internal version and back. 1,640 packages are linked.
 // To compile those of them that the build cache did not have after a build of the control plane took 130 s of processor
-// time, when pods, claims and the other kinds of the core group were not among them. A binary that does not import this
-// package has none of that.
+// time, when pods, claims and the other kinds of the core group were not among them. A module with other versions of
+// the dependencies pays again, since the build cache keeps packages by what they import. A binary that does not import
+// this package has none of that.
 package builtin

@@ -26,6 +26,7 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/coordination/install"
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
 	_ "k8s.io/kubernetes/pkg/apis/discovery/install"
+	_ "k8s.io/kubernetes/pkg/apis/events/install"
 	_ "k8s.io/kubernetes/pkg/apis/flowcontrol/install"
 	_ "k8s.io/kubernetes/pkg/apis/networking/install"
 	_ "k8s.io/kubernetes/pkg/apis/node/install"
@@ -56,6 +57,7 @@ import (
 	certificates "k8s.io/kubernetes/pkg/registry/certificates/rest"
 	coordination "k8s.io/kubernetes/pkg/registry/coordination/rest"
 	discovery "k8s.io/kubernetes/pkg/registry/discovery/rest"
+	events "k8s.io/kubernetes/pkg/registry/events/rest"
 	flowcontrol "k8s.io/kubernetes/pkg/registry/flowcontrol/rest"
 	networking "k8s.io/kubernetes/pkg/registry/networking/rest"
 	node "k8s.io/kubernetes/pkg/registry/node/rest"
@@ -100,6 +102,7 @@ func providers() []provider {
 		certificates.RESTStorageProvider{Authorizer: anybody},
 		coordination.RESTStorageProvider{},
 		discovery.StorageProvider{},
+		events.RESTStorageProvider{},
 		flowcontrol.RESTStorageProvider{},
 		networking.RESTStorageProvider{},
 		node.RESTStorageProvider{},

@@ -18,6 +18,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -26,6 +27,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	clientfeatures "k8s.io/client-go/features"
 	"k8s.io/client-go/kubernetes"
@@ -251,6 +253,28 @@ func TestWhatIsLeftOutIsRefused(t *testing.T) {
 	pods := kubernetes.NewForConfigOrDie(server.Config()).CoreV1().Pods("default")
 	_, err := pods.GetLogs("p", &corev1.PodLogOptions{}).Do(t.Context()).Raw()
 	requireNotModelled(t, err)
+}
+
+// TestEventsOfTheNewerGroup are stored, and checked as that group asks for. A program writes them that records Events
+// by k8s.io/client-go/tools/events. Those of the core group stay another kind.
+func TestEventsOfTheNewerGroup(t *testing.T) {
+	server := reconciletest.NewServer(t, reconciletest.Options{Kinds: Kinds()})
+	all := kubernetes.NewForConfigOrDie(server.Config()).EventsV1().Events("default")
+	e := &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e"}, EventTime: metav1.NowMicro(), Type: "Normal",
+		Reason: "Made", Action: "Make", Note: "made", ReportingController: "example.com/c", ReportingInstance: "c-0",
+		Regarding: corev1.ObjectReference{Kind: "ConfigMap", Namespace: "default", Name: "a"}}
+	_, err := all.Create(t.Context(), e, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = all.Patch(t.Context(), "e", types.StrategicMergePatchType, []byte(`{"series":{"count":2,`+
+		`"lastObservedTime":"2026-01-01T00:00:00.000000Z"}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	stored, ok := reconciletest.Get[*eventsv1.Event](server, "events.events.k8s.io", "default", "e")
+	require.True(t, ok)
+	require.Equal(t, []any{"made", int32(2)}, []any{stored.Note, stored.Series.Count})
+	require.Empty(t, reconciletest.List[*corev1.Event](server, "events", "default"))
+	e.Name, e.EventTime = "f", metav1.MicroTime{}
+	_, err = all.Create(t.Context(), e, metav1.CreateOptions{})
+	require.ErrorContains(t, err, "eventTime: Required value")
 }
 
 // TestTheLightServerNamesTheModule, if it is asked for a kind that the module has.
