@@ -20,7 +20,10 @@ type authors struct {
 }
 
 // undoing is a change by a program of a kind of fields, in words.
-type undoing struct{ kind, text string }
+type undoing struct {
+	kind, text string
+	at         []time.Duration // of both changes
+}
 
 // leaf is a field of an object; the object is an identity, since one made anew has no past.
 type leaf struct {
@@ -66,7 +69,8 @@ func (a *authors) note(g *gate, e event, at time.Duration) {
 		a.turns[f]++
 		a.undone = append(a.undone, undoing{kind, fmt.Sprintf("%s has undone at %.3fs what %s did at %.3fs: "+
 			"%s of %s %s is %s again, and was %s", g, at.Seconds(), was.program, was.at.Seconds(), path,
-			f.object.resource, f.object.key(), cmp.Or(now.after, "nothing"), cmp.Or(now.before, "nothing"))})
+			f.object.resource, f.object.key(), cmp.Or(now.after, "nothing"), cmp.Or(now.before, "nothing")),
+			[]time.Duration{was.at, at}})
 	}
 }
 

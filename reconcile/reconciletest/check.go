@@ -316,7 +316,11 @@ func (c runner) inBubble(s schedule, ideal *ending, w *watchman) (o *ending) {
 		r.play()
 		verdict{r}.compare()
 		verdict{r}.blame()
-		*o = ending{failure: r.failure, timeline: r.timeline(), trace: r.trace, seen: r.seen, places: r.places,
+		story := r.timeline
+		if c.scenario.Replay != "" {
+			story = r.whole
+		}
+		*o = ending{failure: r.failure, timeline: story(), trace: r.trace, seen: r.seen, places: r.places,
 			hooked:  r.hooked,
 			watched: r.watched, afterStep: r.afterStep, last: r.last, made: map[string]bool{},
 			asked: r.asked, happened: r.happened, used: r.used, idle: r.idle, invalid: r.invalids,
@@ -353,6 +357,7 @@ func (c *check) reference() bool {
 		c.jitters = c.jitters || partAt(failed.trace, c.ideal.trace) != ""
 		if c.stands(all, nil, failed.failure, mustFail) > 0 {
 			c.found(all, failed, failed.failure.about())
+			c.findings[len(c.findings)-1].ended = true
 			return false
 		}
 	}
@@ -413,7 +418,8 @@ func (c runner) bound() {
 // a run longer, by a retry or a restart.
 func (c runner) announce(singles int) {
 	took := time.Since(c.began) / time.Duration(c.runs) * time.Duration(singles) / time.Duration(c.atOnce())
-	text := fmt.Sprintf("%d runs without disturbances took %s, so the %d with one will take about %s", c.runs,
+	text := fmt.Sprintf("%d runs without disturbances took %s, so the %d with one will take about %s; replays of what "+
+		"fails, and schedules with several disturbances, come on top", c.runs,
 		time.Since(c.began).Round(time.Millisecond), singles, took.Round(100*time.Millisecond))
 	if c.mayTake > 0 {
 		text += fmt.Sprintf("; the limit is %s", c.mayTake)
@@ -528,8 +534,9 @@ func (c *check) judge(s schedule, o *ending) {
 func (c *check) stands(s schedule, ideal *ending, b *breach, must int) int {
 	failed := c.failures(s, ideal, b)
 	if failed < must {
-		c.t.Logf("a schedule has failed once, and in %d of %d replays, which is too seldom to be judged: %s", failed,
-			replays, s)
+		c.t.Logf("a schedule has failed by the rule %q, and again in %d of %d replays, which is too seldom to be "+
+			"judged: the program is not deterministic; one worker, and lists that are sorted before they are worked "+
+			"on, make it more so. Replay: %q tries it until it fails", b.rule, failed, replays, s)
 		return 0
 	}
 	return failed

@@ -325,7 +325,7 @@
 //	     62.014s  start of incarnation 2
 //	     63.017s  2: create sets default/: 201, a made
 //	     64.019s  2: delete volumes default/a-0: 200, a-0 gone
-//	             20 more lines, of reads and of writes far from this, are left out
+//	             20 more lines, of reads and of writes far from this, are left out; Replay shows all
 //	again, alone: Replay: "v1 seed=0 steps=1: namesake at once after step 1"
 //
 // Read it in this order:
@@ -342,7 +342,7 @@
 //     and ends with the code of the answer and the names of the objects that it makes or removes.
 //   - The last line is the schedule. Below it may be others, of other disturbances that show the same. Set
 //     [Scenario.Replay] to it while you mend the program: then Check makes this run, and the few that say what may
-//     differ, which takes milliseconds, and a debugger may stop in it.
+//     differ, which takes milliseconds, prints the whole timeline, with the reads, and a debugger may stop in it.
 //
 // # Reading order
 //

@@ -15,7 +15,7 @@ type Finding struct {
 	Detail []string
 	// Timeline is what happened, in at most 20 lines: steps, disturbances, writes and their answers. A line begins with
 	// the time since the begin of the run, and writes with the incarnation that made them. It is the shortest of those
-	// that Check has seen.
+	// that Check has seen. With [Scenario.Replay] it is all that happened, with the reads.
 	Timeline []string
 	// Replay is for [Scenario.Replay].
 	Replay string
@@ -27,6 +27,7 @@ type Finding struct {
 
 	about  []string // what the breaches are about, before shrinking and after it; see breach.about
 	kinds  []string // of disturbances, sorted
+	ended  bool     // nothing had to go wrong for it, so that the search was not begun
 	length int      // how many lines the timeline would have without a bound
 }
 
@@ -46,6 +47,13 @@ func (f *Finding) String() string {
 		fmt.Fprintf(&b, "  %s\n", line)
 	}
 	fmt.Fprintf(&b, "again, alone: Replay: %q", f.Replay)
+	if f.ended {
+		b.WriteString("\nno disturbance was tried: every run would show this. Mend it, ")
+		if slices.Contains(switchable, f.Rule) {
+			fmt.Fprintf(&b, "or switch off the rule with Off: %q, ", f.Rule)
+		}
+		b.WriteString("and run Check again")
+	}
 	return b.String()
 }
 

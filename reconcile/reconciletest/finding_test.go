@@ -138,6 +138,17 @@ func TestFindingIsShownAsTwoRunsThatDiffer(t *testing.T) {
 		"configmaps default/a .metadata.annotations.second: A has write, B has nothing",
 	}, all[0].Detail)
 	require.Contains(t, all[0].String(), `, by the rule "ends alike":`)
+	require.Contains(t, strings.Join(all[0].Timeline, "\n"), "1: list greetings", "a replay shows reads as well")
+	require.NotContains(t, all[0].String(), "left out")
+}
+
+// TestFindingWithoutADisturbanceSaysThatNoneWasTried and what to do.
+func TestFindingWithoutADisturbanceSaysThatNoneWasTried(t *testing.T) {
+	s := mistaken()
+	s.Run = func(context.Context, *rest.Config) error { return errors.New("no luck today") }
+	require.Contains(t, first(t, s).String(), "\nno disturbance was tried: every run would show this. Mend it, or "+
+		`switch off the rule with Off: "runs until its ctx ends", and run Check again`)
+	require.NotContains(t, first(t, mistaken()).String(), "no disturbance was tried")
 }
 
 func TestCheckSwitchesOffByName(t *testing.T) {

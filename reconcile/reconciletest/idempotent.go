@@ -28,6 +28,9 @@ func (r verdict) rest(settled bool) {
 			continue
 		}
 		if fields, compared := r.rewritten(e); compared {
+			if len(wrong.where) < mostNamed {
+				r.name(e.at)
+			}
 			wrong.detail, wrong.where = append(wrong.detail, e.text+fields), append(wrong.where, e.kind)
 			wrong.objects = append(wrong.objects, e.wrote...)
 		}
@@ -43,6 +46,9 @@ func (r verdict) rest(settled bool) {
 		r.fail(ruleStays, fmt.Sprintf("after a restart: %v", err))
 	}
 }
+
+// mostNamed is how many of the writes that a restart has made are shown in any case.
+const mostNamed = 5
 
 // mostFields is how many fields a finding names of a write.
 const mostFields = 4

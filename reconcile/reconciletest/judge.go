@@ -200,6 +200,7 @@ func breachOf(rule, head string, all []difference) *breach {
 // foreign is about what belongs to others.
 func (r verdict) foreign() {
 	if wiped, ok := r.authors.wiped(r.ideal); ok {
+		r.name(wiped.at...)
 		r.breaks(&breach{rule: ruleForeign, where: []string{wiped.kind}, detail: []string{wiped.text}})
 	}
 	for id := range r.touched {

@@ -48,6 +48,7 @@ type pause struct {
 type lostWrite struct {
 	how, object string
 	conflict    bool
+	at          time.Duration // since the begin of the run
 }
 
 func newRefusals() map[caller]map[uint64]int { return make(map[caller]map[uint64]int) }
@@ -91,9 +92,9 @@ func (m *manners) heed(g *gate, hit disturbance, since time.Duration) *breach {
 	switch {
 	case g.request.Writes() && slices.Contains([]string{refuse429, refuse500, timeout504, outage, unanswered},
 		hit.what):
-		m.failed[text] = lostWrite{how: fmt.Sprintf("%s at %.3fs", hit, since.Seconds()), object: about}
+		m.failed[text] = lostWrite{how: fmt.Sprintf("%s at %.3fs", hit, since.Seconds()), object: about, at: since}
 	case g.code == http.StatusConflict && (g.request.Verb == "update" || g.request.Verb == "patch"):
-		m.failed[text] = lostWrite{fmt.Sprintf("%s was a conflict at %.3fs", text, since.Seconds()), about, true}
+		m.failed[text] = lostWrite{fmt.Sprintf("%s was a conflict at %.3fs", text, since.Seconds()), about, true, since}
 	case g.request.Writes() && g.code > 0 && g.code < http.StatusBadRequest:
 		// After a conflict the program may want something else of the object.
 		maps.DeleteFunc(m.failed, func(_ string, f lostWrite) bool { return f.conflict && f.object == about })
@@ -241,6 +242,7 @@ func (r verdict) blame() {
 		return
 	}
 	if wiped, ok := r.authors.wiped(r.ideal); ok && r.failure.rule != ruleForeign {
+		r.name(wiped.at...)
 		r.failure.detail = append(r.failure.detail, wiped.text)
 	}
 	objects := r.failure.objects
@@ -275,6 +277,7 @@ func (r verdict) lost(objects []string) (lost []string, all bool) {
 				continue
 			}
 			found = true
+			r.name(f.at)
 			if !slices.Contains(lost, f.how) {
 				lost = append(lost, f.how)
 			}

@@ -30,6 +30,7 @@ type line struct {
 	text   string
 	kind   string   // of the request; empty: it is none
 	wrote  []string // the objects that it has changed, named as in a snapshot
+	named  bool     // the finding speaks of it
 	// changes are what it has changed on the server.
 	changes []event
 }
@@ -95,20 +96,43 @@ func (j *journal) noteRead(g *gate) {
 	j.note(read, "%s: %s: %d", g.process, g.request, g.code)
 }
 
+// name says that the finding speaks of the requests at some times, so that they are among the lines that it shows.
+func (j *journal) name(times ...time.Duration) {
+	for i, e := range j.trace {
+		if e.kind != "" && slices.Contains(times, e.at) {
+			j.trace[i].named = true
+		}
+	}
+}
+
+// whole returns all that happened, reads as well.
+func (j *journal) whole() (texts []string) {
+	for _, e := range folded(j.trace) {
+		texts = append(texts, e.String())
+	}
+	return texts
+}
+
 // timeline returns what happened, in at most [timelineLines] lines. Reads are left out, and so is what is far from the
-// disturbances, if there is too much.
+// disturbances, if there is too much; what the finding speaks of goes last.
 func (j *journal) timeline() []string {
-	lines := slices.DeleteFunc(slices.Clone(j.trace), func(e line) bool { return e.weight == read })
+	lines := slices.DeleteFunc(slices.Clone(j.trace), func(e line) bool { return e.weight == read && !e.named })
 	lines = folded(lines)
 	for len(lines) > timelineLines-2 { // two lines may say what is left out
 		first := slices.IndexFunc(lines, func(e line) bool { return e.weight == hurt })
+		mayGo := isWrite
+		if slices.ContainsFunc(lines, func(e line) bool { return isWrite(e) && !e.named }) {
+			mayGo = func(e line) bool { return isWrite(e) && !e.named }
+		} else if !slices.ContainsFunc(lines, isWrite) {
+			mayGo = func(line) bool { return true }
+		}
 		victim, far := -1, -1
 		for i, e := range lines {
 			distance := min(i, len(lines)-1-i) // from the ends
 			if first >= 0 {
 				distance = max(i-first, first-i)
 			}
-			if distance >= far && (e.weight <= wrote || !slices.ContainsFunc(lines, isWrite)) {
+			if distance >= far && mayGo(e) {
 				victim, far = i, distance
 			}
 		}
@@ -119,8 +143,8 @@ func (j *journal) timeline() []string {
 		texts = append(texts, e.String())
 	}
 	if left := len(j.trace) - len(lines); left > 0 {
-		texts = append(texts, fmt.Sprintf("%11s%d more lines, of reads and of writes far from this, are left out", "",
-			left))
+		texts = append(texts, fmt.Sprintf("%11s%d more lines, of reads and of writes far from this, are left out; "+
+			"Replay shows all", "", left))
 	}
 	return texts
 }
@@ -132,7 +156,7 @@ func folded(lines []line) (short []line) {
 		for period := 1; period <= 4; period++ {
 			n := 1
 			for i+(n+1)*period <= len(lines) && slices.EqualFunc(lines[i:i+period],
-				lines[i+n*period:i+(n+1)*period], func(a, b line) bool { return a.text == b.text }) {
+				lines[i+n*period:i+(n+1)*period], repeated) {
 				n++
 			}
 			if n > 2 {
@@ -154,6 +178,9 @@ func folded(lines []line) (short []line) {
 	}
 	return short
 }
+
+// repeated reports whether a line may stand for another one, which the finding does not speak of.
+func repeated(a, b line) bool { return a.text == b.text && !b.named }
 
 func isWrite(e line) bool { return e.weight <= wrote }
 

@@ -1,6 +1,8 @@
 package reconciletest
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,4 +41,27 @@ func TestRepetitionsAreFolded(t *testing.T) {
 	short := folded(trace("a", "b", "c", "b", "c", "b", "c", "d"))
 	require.Equal(t, []string{"a", "b", "c", "the 2 lines before, 2 times more until now", "d"}, texts(short))
 	require.Equal(t, 6*time.Second, short[3].at)
+}
+
+// TestWhatTheFindingSpeaksOfIsShown though it is a conflict, which else counts as a read, and far from the disturbance.
+func TestWhatTheFindingSpeaksOfIsShown(t *testing.T) {
+	j := &journal{trace: []line{{weight: hurt, text: "crash"}}}
+	for i := range 100 {
+		j.trace = append(j.trace, line{at: time.Duration(i+1) * time.Second, weight: wrote, kind: "update pods",
+			text: fmt.Sprintf("update %d", i)})
+	}
+	j.trace[90].weight = read
+	j.name(j.trace[90].at, j.trace[50].at)
+	shown := strings.Join(j.timeline(), "\n")
+	require.Len(t, j.timeline(), timelineLines-1)
+	require.Contains(t, shown, "50.000s  update 49\n")
+	require.Contains(t, shown, "90.000s  update 89\n")
+	require.Contains(t, shown, "83 more lines, of reads and of writes far from this, are left out; Replay shows all")
+	require.Len(t, j.whole(), 101)
+
+	for i := range j.trace { // then there is no room for all
+		j.trace[i].named = true
+	}
+	require.Len(t, j.timeline(), timelineLines-1)
+	require.Contains(t, j.timeline()[0], "crash")
 }

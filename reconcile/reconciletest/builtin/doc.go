@@ -96,9 +96,9 @@
 //
 //	k8s.io/cri-client@v0.0.0: reading https://...: 403 Forbidden
 //
-// and changes nothing: it also reads what the tests of dependencies import, and those of k8s.io/kubernetes want its own
-// staging modules at v0.0.0, which are in no registry. go mod tidy -e says the same, goes on, and leaves a right go.mod;
-// that also ends "updates to go.mod needed". With two lines in go.mod go mod tidy works by itself:
+// and changes nothing: it also reads what the tests of dependencies import, and those of k8s.io/kubernetes want its
+// own staging modules at v0.0.0, which are in no registry. go mod tidy -e says the same, goes on, and leaves a right
+// go.mod; that also ends "updates to go.mod needed". With two lines in go.mod go mod tidy works by itself:
 //
 //	replace k8s.io/cri-api => k8s.io/cri-api v0.37.2
 //	replace k8s.io/cri-client => k8s.io/cri-client v0.37.2
