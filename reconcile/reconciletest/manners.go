@@ -166,7 +166,7 @@ func (r verdict) idles() {
 
 // refuses notes writes that the server refuses as invalid.
 func (m *manners) refuses(who repeat, g *gate) {
-	if g.code != http.StatusUnprocessableEntity {
+	if g.code != http.StatusUnprocessableEntity || !g.request.Writes() {
 		if g.request.Writes() && g.request.Name != "" && g.code > 0 && g.code < http.StatusBadRequest {
 			delete(m.refusals, who.caller) // what was refused is not what it wants any more
 		}

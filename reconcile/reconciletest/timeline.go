@@ -3,6 +3,7 @@ package reconciletest
 import (
 	"cmp"
 	"fmt"
+	"net/http"
 	"slices"
 	"time"
 
@@ -93,7 +94,11 @@ func snapshotName(r schema.GroupResource, o object) string {
 }
 
 func (j *journal) noteRead(g *gate) {
-	j.note(read, "%s: %s: %d", g.process, g.request, g.code)
+	old := ""
+	if g.request.Verb == "watch" && g.code == http.StatusUnprocessableEntity && g.process.link.old() {
+		old = ", since the server that the disturbance leads to streams no lists; the program lists instead"
+	}
+	j.note(read, "%s: %s: %d%s", g.process, g.request, g.code, old)
 }
 
 // name says that the finding speaks of the requests at some times, so that they are among the lines that it shows.

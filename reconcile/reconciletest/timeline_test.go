@@ -65,3 +65,17 @@ func TestWhatTheFindingSpeaksOfIsShown(t *testing.T) {
 	require.Len(t, j.timeline(), timelineLines-1)
 	require.Contains(t, j.timeline()[0], "crash")
 }
+
+// TestAWatchThatAnOldServerRefusesIsExplained: that is the doing of "back to", and no mistake of the program.
+func TestAWatchThatAnOldServerRefusesIsExplained(t *testing.T) {
+	j, l := &journal{begin: time.Now()}, NewServer(t, Options{}).Link()
+	m := newManners()
+	g := &gate{request: Request{Verb: "watch", Resource: pods}, process: &process{link: l, incarnation: 1}, code: 422}
+	j.noteRead(g)
+	l.LagBehind(1)
+	j.noteRead(g)
+	require.True(t, strings.HasSuffix(j.trace[0].text, ": 422"), j.trace[0].text)
+	require.Contains(t, j.trace[1].text, ": 422, since the server that the disturbance leads to streams no lists")
+	m.heed(g, disturbance{}, 0)
+	require.Empty(t, m.invalids, "what a finding says of writes that were refused")
+}
