@@ -166,6 +166,34 @@
 // returns when ctx ends. What it asks of other APIs is answered by [Scenario.Outside]. What package reconcile/webhook
 // serves is reached in memory, by the server, with the certificates that the program makes.
 //
+// Of an operator on controller-runtime the test lies in the operator's own module, as its packages are internal:
+//
+//	func run(ctx context.Context, cfg *rest.Config) error {
+//		again := true // each incarnation makes the controllers anew, under the names that they had
+//		mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+//			Scheme:                 scheme, // client-go's kinds, and the operator's own
+//			Metrics:                metricsserver.Options{BindAddress: "0"},
+//			HealthProbeBindAddress: "0",
+//			Controller:             config.Controller{SkipNameValidation: &again},
+//		})
+//		if err != nil {
+//			return err
+//		}
+//		if err := (&controller.Reconciler{Client: mgr.GetClient()}).SetupWithManager(mgr); err != nil {
+//			return err
+//		}
+//		return mgr.Start(ctx)
+//	}
+//
+//	func TestMain(m *testing.M) {
+//		ctrl.SetLogger(logr.Discard())
+//		klog.SetLogger(logr.Discard())
+//		os.Exit(m.Run())
+//	}
+//
+// Options.CRDs and Options.Roles take kustomize's directories, such as "../config/crd/bases" and "../config/rbac". The
+// tests of this project run controller-runtime 0.25.2 with client-go 0.37; 0.22 does not compile with that.
+//
 // Every run has to end as the one in which nothing goes wrong. [Scenario.Settled] says more about that end, and
 // [Scenario.Always] says what no write may do.
 //
