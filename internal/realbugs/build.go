@@ -77,7 +77,8 @@ func copyTests(p program, version, dir string) error {
 }
 
 // require writes the go.mod. What the module of the program replaces by a version of another module is replaced here,
-// too, unless this repository says which version: a replacement is in force in the main module only.
+// too, unless this repository says which version: a replacement is in force in the main module only. A module that it
+// replaces by one of its own folders is taken in the version of the program.
 func require(ctx context.Context, p program, version, root, dir string) error {
 	if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module "+p.module+"/check\n\ngo 1.26.0\n"),
 		0o644); err != nil {
@@ -129,8 +130,13 @@ func require(ctx context.Context, p program, version, root, dir string) error {
 		return err
 	}
 	for _, r := range theirs.Replace {
-		if r.New.Version != "" && !strings.HasPrefix(r.Old.Path, "k8s.io/") {
+		switch {
+		case strings.HasPrefix(r.Old.Path, "k8s.io/"):
+		case r.New.Version != "":
 			replace(r.Old.Path, r.New.Path+"@"+r.New.Version)
+		case strings.HasPrefix(r.Old.Path, p.module+"/"): // a folder of the program, which is released with it
+			edit = append(edit, "-require="+r.Old.Path+"@"+version)
+			replace(r.Old.Path, r.Old.Path+"@"+version)
 		}
 	}
 	_, err = foreign.Go(ctx, dir, edit...)

@@ -15,8 +15,8 @@ type program struct {
 	versions []string
 	// controllers are to be silent in the new version.
 	controllers []controller
-	// later: they are of the second try.
-	later bool
+	// later, latest: they are of the second, or of the third first try.
+	later, latest bool
 	// outside: the tests use the API of testdata/outside.
 	outside bool
 	// apart: the old version is required under the path released.
@@ -225,6 +225,24 @@ var programs = []program{
 			{test: "Readiness", first: "of the wiring: defaults of flags"},
 			{test: "Validation", first: "of the wiring: defaults of flags"},
 			{test: "Expiration", first: "of the wiring: defaults of flags"},
+		},
+	},
+	{
+		name: "cluster-api", module: "sigs.k8s.io/cluster-api", new: "v1.14.2", latest: true,
+		definitions: "core/config/crd/bases/*.yaml",
+		controllers: []controller{
+			{test: "MachineSet"}, {test: "MachineDeployment"}, {test: "Machine"}, {test: "MachineHealthCheck"},
+			{test: "MachinePool"}, {test: "Cluster"}, {test: "ClusterClass"}, {test: "ClusterTopology"},
+			{test: "TopologyMachineDeployment"}, {test: "TopologyMachineSet"}, {test: "ClusterResourceSet"},
+			{test: "ClusterResourceSetBinding"},
+		},
+	},
+	{
+		name: "kueue", module: "sigs.k8s.io/kueue", new: "v0.17.0", latest: true,
+		definitions: "config/components/crd/bases/*.yaml",
+		controllers: []controller{
+			{test: "ResourceFlavor"}, {test: "AdmissionCheck"}, {test: "WorkloadPriorityClass"}, {test: "LocalQueue"},
+			{test: "Cohort"}, {test: "ClusterQueue"}, {test: "Workload"}, {test: "Topology"}, {test: "PodTermination"},
 		},
 	},
 }
