@@ -82,6 +82,18 @@ var unusual = map[string]struct {
 		}
 		return setStatus(ctx, c, g, map[string]any{"conditions": conditions})
 	}},
+	"what a user has made is given an owner": {greet: func(ctx context.Context, g *unstructured.Unstructured,
+		c clients) error {
+		m, err := c.core.CoreV1().ConfigMaps("default").Get(ctx, "given", metav1.GetOptions{})
+		if err != nil || len(m.OwnerReferences) > 0 {
+			return ignoreGone(err)
+		}
+		m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Greeting", Name: g.GetName(),
+			UID: g.GetUID()}}
+		_, err = c.core.CoreV1().ConfigMaps("default").Update(ctx, m, metav1.UpdateOptions{})
+		return ignoreGone(err)
+	}, steps: append(reconciletest.ApplyYAML("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: given}\n---\n"+
+		greeting("hello")), reconciletest.Delete("greetings.example.com", "default", "a"))},
 	"what is not asked for any more is kept": {greet: func(ctx context.Context, g *unstructured.Unstructured,
 		c clients) error {
 		text, _, _ := unstructured.NestedString(g.Object, "spec", "text")

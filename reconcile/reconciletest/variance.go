@@ -24,6 +24,8 @@ import (
 //   - What is left of an earlier step: objects that a program which sees no step does not make, that were there before
 //     the last step, and that do not come again when a third party deletes them in the end. Nothing asks for them any
 //     more, and whether they may stay cannot be known: "is reversible" looks at that.
+//   - What was given an owner: an object of a user's that is there when the program sees no step, and that in the run
+//     without disturbances had an owner and went with it. Where nobody has given it an owner in time, it stays.
 //   - By the clock: what the program writes in the 10 minutes after all has settled, such as a job for each minute,
 //     says nothing about a restart. It has to make or delete something then: updates without end are a hot loop, if a
 //     slow one.
@@ -31,12 +33,13 @@ type variance struct {
 	noise   map[string]bool // kinds of objects and of fields; see difference.kind
 	history map[string]bool // kinds of fields
 	left    map[string]bool // objects
+	given   map[string]bool // objects
 	clocked map[string]bool // kinds of requests
 }
 
 func newVariance() *variance {
 	return &variance{noise: make(map[string]bool), history: make(map[string]bool), left: make(map[string]bool),
-		clocked: make(map[string]bool)}
+		given: make(map[string]bool), clocked: make(map[string]bool)}
 }
 
 var countText = regexp.MustCompile(`\(\d+\)$`) // of objects with one generated name
@@ -51,6 +54,13 @@ func (v *variance) matter(all []difference) []difference {
 	return slices.DeleteFunc(all, func(d difference) bool {
 		return v.noise[alikeObjects(d.object)] || v.left[d.object] ||
 			d.path != "" && (v.noise[d.kind()] || v.history[d.kind()])
+	})
+}
+
+// between returns the differences of an end from a that something has to be blamed for.
+func (v *variance) between(end, a snapshot) []difference {
+	return slices.DeleteFunc(v.matter(end.differences(a)), func(d difference) bool {
+		return d.onlyInB() && v.given[d.object] && !end.owned(d.object)
 	})
 }
 
@@ -95,6 +105,7 @@ func (v *variance) String() string {
 		{"not compared, since it differs by the time or the version of the server", v.noise},
 		{"not compared, since it depends on what the program has seen on the way", v.history},
 		{"not compared, since nothing asks for it after the last step", v.left},
+		{"allowed to stay, since nobody has given it the owner that it goes with", v.given},
 		{"done by the clock, and so no sign that a restart has changed something", v.clocked},
 	} {
 		if len(part.what) > 0 {
@@ -143,7 +154,23 @@ func (c learning) history() {
 			both = append(both, d)
 		}
 	}
+	for _, d := range both {
+		had := func(s snapshot) bool { return s.owned(d.object) }
+		if d.onlyInB() && !had(ends[0]) && !had(ends[1]) && slices.ContainsFunc(c.ideal.afterStep, had) {
+			c.varies.given[d.object] = true
+		}
+	}
 	c.left(c.varies.learnHistory(both))
+}
+
+// onlyInB reports whether it is about an object that only the second end has.
+func (d difference) onlyInB() bool { return d.path == "" && d.a == "" }
+
+// owned reports whether an object has owners.
+func (s snapshot) owned(object string) bool {
+	return slices.ContainsFunc(s[object], func(line string) bool {
+		return strings.HasPrefix(line, ".metadata.ownerReferences")
+	})
 }
 
 // tells reports whether another end shows the same: of a field that only describes what the program has done it may be
