@@ -63,7 +63,8 @@ const latestHeader = `
 
 Controllers of two modules that Check had not seen before, with scenarios that were written and compiled before any was
 run, after the mends of the second try. Nothing is switched off. README.md judges the findings. No schedule begins after
-what RECONCILETEST_LIMIT says, which was 30 s.
+what RECONCILETEST_LIMIT says, which was 30 s at the first try, and 20 s or 30 s now. The machine was busy, so that few
+did, as the runs say, of which about ten have no disturbance: "silent" is weaker here than above.
 
 | program | release | controller | first try | now | runs | CPU seconds |
 |---|---|---|---|---|---|---|

@@ -96,17 +96,26 @@ func topology(t *testing.T) {
 
 const syncPeriod = 10 * time.Minute
 
+// scheme has the kinds of main.
+var scheme = func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme,
+		storagev1.AddToScheme, clusterv1.AddToScheme, addonsv1.AddToScheme, runtimev1.AddToScheme,
+		ipamv1.AddToScheme} {
+		if err := add(s); err != nil {
+			panic(err)
+		}
+	}
+	return s
+}()
+
+// caches are the options of main for its cache. They can be made once in a process.
+var caches = setup.ManagerCacheOptions(scheme, "cluster-api-controller-manager", "", syncPeriod)
+
 // manager is main with some of its controllers, without leader election, webhooks, migration of definitions and HTTP.
 func manager(controllers ...adds) func(context.Context, *rest.Config) error {
 	return func(ctx context.Context, cfg *rest.Config) error {
-		scheme, again := runtime.NewScheme(), true
-		for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme,
-			storagev1.AddToScheme, clusterv1.AddToScheme, addonsv1.AddToScheme, runtimev1.AddToScheme,
-			ipamv1.AddToScheme} {
-			if err := add(scheme); err != nil {
-				return err
-			}
-		}
+		again := true
 		cfg = rest.CopyConfig(cfg)
 		cfg.QPS, cfg.Burst = 100, 200
 		priority := feature.Gates.Enabled(feature.PriorityQueue)
@@ -114,7 +123,7 @@ func manager(controllers ...adds) func(context.Context, *rest.Config) error {
 			Controller: config.Controller{SkipNameValidation: &again, UsePriorityQueue: &priority,
 				CacheSyncTimeout: 5 * time.Minute},
 			Metrics: metricsserver.Options{BindAddress: "0"},
-			Cache:   setup.ManagerCacheOptions(scheme, "cluster-api-controller-manager", "", syncPeriod),
+			Cache:   caches,
 			Client:  setup.ManagerClientOptions()})
 		if err != nil {
 			return err

@@ -145,7 +145,8 @@ var hosts = each(machines, func(ctx context.Context, c dynamic.ResourceInterface
 	_, err := c.ApplyStatus(ctx, o.GetName(), &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": clusterv1.GroupVersion.String(), "kind": "Machine",
 		"metadata": map[string]any{"name": o.GetName(), "namespace": o.GetNamespace()},
-		"status":   map[string]any{"conditions": []any{condition("Ready"), condition("Available")}}}},
+		"status": map[string]any{"conditions": []any{condition("Ready"), condition("Available"),
+			condition("UpToDate")}}}},
 		metav1.ApplyOptions{FieldManager: "hosts", Force: true})
 	return err
 })

@@ -120,13 +120,15 @@ func run(ctx context.Context, cfg *rest.Config) error {
 		scheduler.WithPreemptionExpectations(preempts))); err != nil {
 		return err
 	}
+	// In main the queues wake the scheduler when ctx ends, and not when its own one does, so that it waits until the
+	// process ends. Here they do it when the manager has ended.
+	ending, end := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
-	running.Go(func() { queues.CleanUpOnContext(ctx) })
-	running.Go(func() { cache.CleanUpOnContext(ctx) })
+	running.Go(func() { queues.CleanUpOnContext(ending) })
+	running.Go(func() { cache.CleanUpOnContext(ending) })
 	err = mgr.Start(ctx)
-	if ctx.Err() != nil {
-		running.Wait()
-	}
+	end()
+	running.Wait()
 	return err
 }
 
