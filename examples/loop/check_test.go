@@ -26,7 +26,7 @@ func TestSearchFindsWhatEachStepLacks(t *testing.T) {
 		"Always",    // step 2 has a third pod
 		"Always",    // step 3 as well
 		"Always",    // step 4 as well, once requests are slow
-		"converges", // step 5 leaves a pod whose deletion was refused
+		"repeats a write that failed", // step 5 leaves a pod whose deletion was refused
 		"Always",    // step 6 has a third pod if there are two processes
 		"",
 	}

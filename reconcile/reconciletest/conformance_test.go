@@ -30,9 +30,10 @@ import (
 // what watches bring. The first part is about what the garbage collector does, among others; for the others there are
 // no controllers on the real server, since there are none in memory.
 func TestConformance(t *testing.T) {
-	// A node would act on the pods, and the controllers of ReplicaSets and Deployments on their status.
+	// A node would act on the pods, and the controllers of workloads on their status.
 	cluster := testcluster.New(t, testcluster.Options{DisableNode: true,
-		Controllers: []string{"*", "-replicaset-controller", "-deployment-controller"}})
+		Controllers: []string{"*", "-replicaset-controller", "-deployment-controller",
+			"-statefulset-controller"}})
 	defineCustomResources(t, cluster.Config())
 	written, agreement := newAgreement(), newAgreement()
 	compare := func(t *testing.T, c conversation, namespace string, p player, collectAfter time.Duration) {

@@ -1,11 +1,13 @@
 package reconciletest
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // This file is about a program that starts anew when everything is done: it has nothing to write.
@@ -53,8 +55,9 @@ const mostNamed = 5
 // mostFields is how many fields a finding names of a write.
 const mostFields = 4
 
-// rewritten returns which fields a write has changed of objects that were there and still are, and reports whether
-// anything of it is compared. Times are: a program that writes the time at each start writes as often as it starts.
+// rewritten returns which fields a write has changed of objects that were there and still are, and reports whether more
+// is changed than the masks remove. A time is: a program that writes the time at each start writes as often as it
+// starts.
 func (r verdict) rewritten(e line) (text string, compared bool) {
 	var fields []string
 	compared = len(e.changes) == 0 // what is outside of the server
@@ -63,9 +66,10 @@ func (r verdict) rewritten(e line) (text string, compared bool) {
 			compared = true
 			continue
 		}
-		fields = append(fields, r.differ(change.old, change.object)...)
+		differ, masked := r.differ(change.old, change.object)
+		fields, compared = append(fields, differ...), compared || !masked
 	}
-	if len(fields) == 0 {
+	if !compared || len(fields) == 0 {
 		return "", compared
 	}
 	slices.Sort(fields)
@@ -73,16 +77,23 @@ func (r verdict) rewritten(e line) (text string, compared bool) {
 	if more := len(fields) - mostFields; more > 0 {
 		fields = append(fields[:mostFields], fmt.Sprintf("%d more", more))
 	}
-	return ", which changes " + strings.Join(fields, ", "), true
+	return ", which changes " + strings.Join(fields, ", "), compared
 }
 
-// differ returns the fields in which two states of an object differ, but for those that are masked.
-func (r verdict) differ(before, after object) (fields []string) {
+// differ returns the fields in which two states of an object differ, as a snapshot has them, and reports whether there
+// is no difference but in what the masks remove.
+func (r verdict) differ(before, after object) (fields []string, masked bool) {
 	a, b := treeOf(before), treeOf(after)
+	for _, u := range []*unstructured.Unstructured{a, b} {
+		u.SetResourceVersion("")
+		u.SetGeneration(0)
+	}
+	differed := !apiequality.Semantic.DeepEqual(a.Object, b.Object)
 	r.scenario.mask(a)
 	r.scenario.mask(b)
+	masked = differed && apiequality.Semantic.DeepEqual(withoutManagers(a), withoutManagers(b))
 	if len(a.Object) == 0 || len(b.Object) == 0 {
-		return nil
+		return nil, masked
 	}
 	stripMetadata(a, false)
 	stripMetadata(b, false)
@@ -92,9 +103,22 @@ func (r verdict) differ(before, after object) (fields []string) {
 		for _, l := range lines[0] {
 			if !slices.Contains(lines[1], l) {
 				field, _, _ := strings.Cut(l, " = ")
-				fields = append(fields, cmp.Or(field, "everything"))
+				fields = append(fields, field)
 			}
 		}
 	}
-	return fields
+	return fields, masked
+}
+
+// withoutManagers returns the content of an object without the times of its field managers, which say when a field was
+// written that may be masked.
+func withoutManagers(u *unstructured.Unstructured) map[string]any {
+	if len(u.Object) > 0 {
+		managers := u.GetManagedFields()
+		for i := range managers {
+			managers[i].Time = nil
+		}
+		u.SetManagedFields(managers)
+	}
+	return u.Object
 }

@@ -182,14 +182,23 @@ func (h kept) String() string {
 func alikeName(s *Server, resource string, u *unstructured.Unstructured) string {
 	name := u.GetName()
 	prefix := prefixOf(s, resource, u.GetNamespace(), name)
-	if begins := u.GetGenerateName(); prefix == "" && begins != "" && generatedText.MatchString(name) &&
-		strings.HasPrefix(begins, name[:len(name)-generatedLength]) {
+	if begins := u.GetGenerateName(); prefix == "" && begins != "" && isGenerated(name, begins) {
 		prefix = begins // by another server, or by the program itself
 	}
 	if prefix != "" {
 		return prefix + "*"
 	}
 	return name
+}
+
+// isGenerated reports whether a name may be generated, by the server or by a program, from how it begins. A number
+// after that is chosen.
+func isGenerated(name, begins string) bool {
+	if rest, ok := strings.CutPrefix(name, begins); ok {
+		return rest != "" && strings.Trim(rest, "0123456789") != ""
+	}
+	// A server cuts off what is too long.
+	return generatedText.MatchString(name) && strings.HasPrefix(begins, name[:len(name)-generatedLength])
 }
 
 // revisionNames returns what stands for the names of ControllerRevisions that end in their numbers: the rank among
@@ -276,7 +285,7 @@ func stripMetadata(u *unstructured.Unstructured, namesake bool) {
 	if isRevision(u) {
 		delete(u.Object, "revision") // which counts the revisions that there have been
 	}
-	if status, ok := u.Object["status"].(map[string]any); ok && namesake &&
+	if status, ok := u.Object["status"].(map[string]any); len(status) > 0 && ok && namesake &&
 		u.GroupVersionKind().Group == appsv1.GroupName {
 		status["collisionCount"] = mayDiffer
 	}

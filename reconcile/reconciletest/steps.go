@@ -377,22 +377,23 @@ func (r *stepRun) stray(d disturbance) {
 	}
 }
 
-// kept reports whether something else than finalizers of the programs keeps an object that was deleted: no program can
-// undo that.
+// kept reports whether something else than finalizers of the programs keeps an object that was deleted, alone or beside
+// them: no program can undo that.
 func (r *stepRun) kept(res *Resource, id identity) bool {
 	o := r.server.lookup(res, id.key())
-	return o != nil && string(o.GetUID()) == id.uid && o.GetDeletionTimestamp() != nil && r.othersKeep(o)
-}
-
-// othersKeep reports whether something else than finalizers of the programs keeps an object that is being deleted,
-// alone or beside them; nil: there is none.
-func (r *stepRun) othersKeep(o object) bool {
-	if o == nil {
+	if o == nil || string(o.GetUID()) != id.uid || o.GetDeletionTimestamp() == nil {
 		return false
 	}
 	mine := func(f string) bool { return r.finalizers[f] }
-	others := func(f string) bool { return !mine(f) && !isPolicy(f) }
-	return !slices.ContainsFunc(o.GetFinalizers(), mine) || slices.ContainsFunc(o.GetFinalizers(), others)
+	return !slices.ContainsFunc(o.GetFinalizers(), mine) || r.othersKeep(o)
+}
+
+// othersKeep reports whether an object that is being deleted has a finalizer that is neither the programs' nor the
+// garbage collector's; nil: there is none.
+func (r *stepRun) othersKeep(o object) bool {
+	return o != nil && slices.ContainsFunc(o.GetFinalizers(), func(f string) bool {
+		return !r.finalizers[f] && !isPolicy(f)
+	})
 }
 
 // there reports whether there is what a manifest names.

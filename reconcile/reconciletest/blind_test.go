@@ -1,0 +1,143 @@
+package reconciletest_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+)
+
+// These programs are wrong, and what Check does not compare, or does not judge, once hid that.
+
+// replayed returns what Check says of a program about Greetings in one schedule.
+func replayed(t *testing.T, run func(context.Context, *rest.Config) error, replay string, steps ...string) string {
+	found := reconciletest.Search(t, reconciletest.Scenario{Run: run, Steps: reconciletest.ApplyYAML(steps...),
+		Server: reconciletest.Options{Resources: []reconciletest.Resource{{GroupVersionResource: greetings,
+			Kind: "Greeting", Status: true}}}, Replay: replay})
+	if len(found) == 0 {
+		return ""
+	}
+	return found[0].Rule
+}
+
+// TestARestartThatWritesWhatNoMaskRemoves changes something, though no snapshot shows it.
+func TestARestartThatWritesWhatNoMaskRemoves(t *testing.T) {
+	for name, run := range map[string]func(context.Context, *rest.Config) error{
+		"a field manager for each start": func(ctx context.Context, cfg *rest.Config) error {
+			manager := fmt.Sprint("greeter-", time.Now().UnixNano())
+			return plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+				_, err := c.core.CoreV1().ConfigMaps("default").Patch(ctx, "a", types.ApplyPatchType,
+					[]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"x":"y"}}`),
+					metav1.PatchOptions{FieldManager: manager, Force: new(true)})
+				return err
+			})(ctx, cfg)
+		},
+		"conditions in another order": func(ctx context.Context, cfg *rest.Config) error {
+			first := true
+			return plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+				if !first {
+					return nil
+				}
+				a, b := map[string]any{"type": "A", "status": "True"}, map[string]any{"type": "B", "status": "True"}
+				want, all := []any{a, b}, []any{}
+				all, _, _ = unstructured.NestedSlice(g.Object, "status", "conditions")
+				if len(all) == 2 && all[0].(map[string]any)["type"] == "A" {
+					want = []any{b, a}
+				}
+				err := setStatus(ctx, c, g, map[string]any{"conditions": want})
+				first = err != nil
+				return err
+			})(ctx, cfg)
+		},
+	} {
+		require.Equal(t, "is idempotent", replayed(t, run, "v1 seed=0 steps=1: ", greeting("hello")), name)
+	}
+}
+
+// TestANamespaceThatTheProgramKeeps is no object that others keep: the program wants to write into it before it lets
+// its object go.
+func TestANamespaceThatTheProgramKeeps(t *testing.T) {
+	run := func(ctx context.Context, cfg *rest.Config) error {
+		maps, all := kubernetes.NewForConfigOrDie(cfg).CoreV1().ConfigMaps("team"), dynamic.NewForConfigOrDie(cfg)
+		in := all.Resource(greetings).Namespace("team")
+		for ; ctx.Err() == nil; time.Sleep(10 * time.Second) {
+			g, err := in.Get(ctx, "a", metav1.GetOptions{})
+			if err != nil {
+				continue
+			}
+			if g.GetDeletionTimestamp() == nil {
+				g.SetFinalizers([]string{"example.com/greeter"})
+			} else {
+				bye := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "bye"}}
+				if _, err := maps.Create(ctx, bye, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+					continue
+				}
+				g.SetFinalizers(nil)
+			}
+			_, _ = in.Update(ctx, g, metav1.UpdateOptions{}) // the next round tries again
+		}
+		return nil
+	}
+	for _, replay := range []string{"v1 seed=0 steps=1: namesake after step 1",
+		"v1 seed=0 steps=1: namesake at once after step 1"} {
+		require.Equal(t, "lets go of what was deleted", replayed(t, run, replay,
+			"{apiVersion: v1, kind: Namespace, metadata: {name: team}}\n---\n"+
+				"apiVersion: example.com/v1\nkind: Greeting\nmetadata: {name: a, namespace: team}\nspec: {text: hi}\n"))
+	}
+}
+
+// TestWhatIsLeftHasItsOwnName: what has a generated one may not be taken for what an earlier step has left.
+func TestWhatIsLeftHasItsOwnName(t *testing.T) {
+	run := plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+		text, _, _ := unstructured.NestedString(g.Object, "spec", "text")
+		all, err := c.core.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for range map[string]int{"two": 2, "one": 1}[text] - len(all.Items) { // what is too many is forgotten
+			m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "a-"}}
+			if _, err := c.core.CoreV1().ConfigMaps("default").Create(ctx, m, metav1.CreateOptions{}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for _, replay := range []string{"v1 seed=0 steps=2: cold start", "v1 seed=0 steps=2: down over step 1"} {
+		require.Equal(t, "ends alike", replayed(t, run, replay, greeting("two"), greeting("one")))
+	}
+}
+
+// TestAProgramMayGenerateNamesItself: this one is right.
+func TestAProgramMayGenerateNamesItself(t *testing.T) {
+	run := plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+		all, err := c.core.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
+		if err != nil || len(all.Items) > 0 {
+			return errors.Join(err)
+		}
+		var b [4]byte
+		_, _ = rand.Read(b[:])
+		_, err = c.core.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			GenerateName: "a-", Name: "a-x" + hex.EncodeToString(b[:]),
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Greeting", Name: "a",
+				UID: g.GetUID()}}}}, metav1.CreateOptions{})
+		return err
+	})
+	for _, replay := range []string{"v1 seed=0 steps=1: slow", "v1 seed=0 steps=1: delete configmaps in step 1"} {
+		require.Empty(t, replayed(t, run, replay, greeting("hello")))
+	}
+}
