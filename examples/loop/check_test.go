@@ -22,12 +22,12 @@ func TestSearchFindsWhatEachStepLacks(t *testing.T) {
 	log.SetOutput(io.Discard)
 	defer log.SetOutput(os.Stderr)
 	broken := []string{
-		"converges", // step 1 does not delete the pod that is too many
-		"Always",    // step 2 has a third pod
-		"Always",    // step 3 as well
-		"Always",    // step 4 as well, once requests are slow
+		"converges",                   // step 1 does not delete the pod that is too many
+		"Always",                      // step 2 has a third pod
+		"Always",                      // step 3 as well
+		"Always",                      // step 4 as well, once requests are slow
 		"repeats a write that failed", // step 5 leaves a pod whose deletion was refused
-		"Always",    // step 6 has a third pod if there are two processes
+		"Always",                      // step 6 has a third pod if there are two processes
 		"",
 	}
 	for i, rule := range broken {

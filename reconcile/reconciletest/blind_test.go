@@ -54,8 +54,8 @@ func TestARestartThatWritesWhatNoMaskRemoves(t *testing.T) {
 					return nil
 				}
 				a, b := map[string]any{"type": "A", "status": "True"}, map[string]any{"type": "B", "status": "True"}
-				want, all := []any{a, b}, []any{}
-				all, _, _ = unstructured.NestedSlice(g.Object, "status", "conditions")
+				want := []any{a, b}
+				all, _, _ := unstructured.NestedSlice(g.Object, "status", "conditions")
 				if len(all) == 2 && all[0].(map[string]any)["type"] == "A" {
 					want = []any{b, a}
 				}
@@ -84,7 +84,8 @@ func TestANamespaceThatTheProgramKeeps(t *testing.T) {
 				g.SetFinalizers([]string{"example.com/greeter"})
 			} else {
 				bye := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "bye"}}
-				if _, err := maps.Create(ctx, bye, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+				_, err := maps.Create(ctx, bye, metav1.CreateOptions{})
+				if err != nil && !apierrors.IsAlreadyExists(err) {
 					continue
 				}
 				g.SetFinalizers(nil)

@@ -32,8 +32,7 @@ import (
 func TestConformance(t *testing.T) {
 	// A node would act on the pods, and the controllers of workloads on their status.
 	cluster := testcluster.New(t, testcluster.Options{DisableNode: true,
-		Controllers: []string{"*", "-replicaset-controller", "-deployment-controller",
-			"-statefulset-controller"}})
+		Controllers: []string{"*", "-replicaset-controller", "-deployment-controller", "-statefulset-controller"}})
 	defineCustomResources(t, cluster.Config())
 	written, agreement := newAgreement(), newAgreement()
 	compare := func(t *testing.T, c conversation, namespace string, p player, collectAfter time.Duration) {
