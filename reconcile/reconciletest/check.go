@@ -46,9 +46,10 @@ const (
 // questions about rights only the first two are disturbed. With go test -v Check logs how many runs there were, and how
 // many a second.
 //
-// A finding does not end the search, unless nothing has to go wrong for it: then every run would show it. Runs that
-// break the same rule, with the same kinds of objects and fields, by the same kind of disturbance, are one finding,
-// which has their number. [Scenario.Off] switches off a rule or a disturbance by its name.
+// A finding does not end the search, unless nothing has to go wrong for it: then every run would show it. Goroutines
+// that are left behind do not end it even so, and those that run the same function are not looked at any more. Runs
+// that break the same rule, with the same kinds of objects and fields, by the same kind of disturbance, are one
+// finding, which has their number. [Scenario.Off] switches off a rule or a disturbance by its name.
 //
 // The rules, for every run, with their names:
 //
@@ -211,11 +212,14 @@ type check struct {
 	leftOut      string         // what was not run because of that
 	untried      bool           // that is all
 	explored     explored
+	// leaves are the functions of the goroutines that the program leaves behind when nothing goes wrong. That is a
+	// finding, and no reason to end the search: when the process ends, all else is judged.
+	leaves map[string]bool
 }
 
 func newCheck(t *testing.T, sc *Scenario, limit time.Duration) *check {
 	c := &check{t: t, scenario: sc, began: time.Now(), covered: newCoverage(), varies: newVariance(),
-		doubted: make(map[string]int), mayTake: limit, exit: openExit(t)}
+		doubted: make(map[string]int), leaves: make(map[string]bool), mayTake: limit, exit: openExit(t)}
 	return c
 }
 
@@ -307,7 +311,7 @@ func (c runner) inBubble(s schedule, ideal *ending, w *watchman) (o *ending) {
 			age(server, laterVersions)
 		}
 		r := newRun(t.Context(), c.scenario, s, server)
-		r.varies = c.varies
+		r.varies, r.leaves = c.varies, c.leaves
 		if c.ideal != nil {
 			maps.Copy(r.finalizers, c.ideal.finalizers)
 		}
@@ -357,6 +361,12 @@ func (c *check) reference() bool {
 		c.jitters = c.jitters || partAt(failed.trace, c.ideal.trace) != ""
 		if c.stands(all, nil, failed.failure, mustFail) > 0 {
 			c.found(all, failed, failed.failure.about())
+			if failed.failure.rule == ruleNoLeaks {
+				for _, function := range failed.failure.where {
+					c.leaves[function] = true
+				}
+				return c.reference()
+			}
 			c.findings[len(c.findings)-1].ended = true
 			return false
 		}

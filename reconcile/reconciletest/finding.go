@@ -47,6 +47,9 @@ func (f *Finding) String() string {
 		fmt.Fprintf(&b, "  %s\n", line)
 	}
 	fmt.Fprintf(&b, "again, alone: Replay: %q", f.Replay)
+	if f.Rule == ruleNoLeaks && len(f.kinds) == 0 {
+		b.WriteString("\nthe search went on, and did not look at goroutines that run the same function any more")
+	}
 	if f.ended {
 		b.WriteString("\nno disturbance was tried: every run would show this. Mend it, ")
 		if slices.Contains(switchable, f.Rule) {

@@ -67,6 +67,45 @@ func TestGoroutinesMayBeLeft(t *testing.T) {
 	reconciletest.Check(t, s)
 }
 
+// TestAGoroutineThatIsLeftDoesNotEndTheSearch: it is a finding, and so is what is wrong otherwise. That of another
+// function is one as well.
+func TestAGoroutineThatIsLeftDoesNotEndTheSearch(t *testing.T) {
+	s := mistaken()
+	s.Run = func(ctx context.Context, cfg *rest.Config) error {
+		go func() {
+			for { // nothing ends it
+				time.Sleep(time.Hour)
+			}
+		}()
+		return plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+			err := twoMistakes(ctx, g, c)
+			if apierrors.IsInternalError(err) {
+				waitForNothing()
+			}
+			return err
+		})(ctx, cfg)
+	}
+	all := reconciletest.Search(t, s)
+	require.Contains(t, rules(all), "ends alike")
+	require.Contains(t, rules(all), "repeats a write that failed")
+	left := slices.DeleteFunc(all, func(f *reconciletest.Finding) bool {
+		return f.Rule != "leaves no goroutine behind"
+	})
+	require.Contains(t, left[0].String(), "the search went on")
+	require.Regexp(t, `: $`, left[0].Replay)
+	require.Greater(t, len(left), 1, "%s", left)
+	for _, f := range left[1:] {
+		require.Len(t, f.Detail, 2)
+		require.Contains(t, f.Detail[1], "started by github.com/thermostat-go/thermostat/reconcile/"+
+			"reconciletest_test.waitForNothing")
+	}
+}
+
+// waitForNothing leaves a goroutine behind.
+func waitForNothing() {
+	go func() { select {} }()
+}
+
 // TestAGoroutineMayWaitForATime that comes when the program has ended, such as that of a certificate which is renewed
 // in two months.
 func TestAGoroutineMayWaitForATime(t *testing.T) {
@@ -370,8 +409,11 @@ func TestAProgramThatStartsAnewIsNotBlind(t *testing.T) {
 			"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\n"),
 		Mask: func(o *unstructured.Unstructured) { o.SetAnnotations(nil) },
 	}
-	s.Replay = "v1 seed=0 steps=2: unseen step 1; old cache after step 2"
-	require.Empty(t, reconciletest.Search(t, s))
+	for _, by := range []string{"unseen step 1; old cache after step 2", "unseen step 1; down in step 2",
+		"unseen steps; down in step 2"} {
+		s.Replay = "v1 seed=0 steps=2: " + by
+		require.Empty(t, reconciletest.Search(t, s))
+	}
 }
 
 // TestCheckLooksForWhatIsRefusedAgainAndAgain in the end. Until a user mends what was wrong it is no mistake.

@@ -1,7 +1,9 @@
 package reconciletest
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"regexp"
 	stdruntime "runtime"
 	"slices"
@@ -16,28 +18,45 @@ import (
 // time that comes later, as for the renewal of a certificate. It must be called when every program was killed.
 //
 // Those of an EventBroadcaster do not count: they wait for Events, of which there are none any more, and so many right
-// programs leave them to the end of the process.
+// programs leave them to the end of the process. Nor do those that the run without disturbances has left; see
+// check.leaves.
 func (r *run) leaks() {
 	synctest.Wait()
-	counts := !r.scenario.Parallel && !broadcastersLeft.Load()
-	if counts && stdruntime.NumGoroutine() <= r.goroutines || len(bubbleStacks()) == 0 {
+	counts := !r.scenario.Parallel && !someStay.Load()
+	if counts && stdruntime.NumGoroutine() <= r.goroutines || len(bubbleGoroutines()) == 0 {
 		return
 	}
-	all, left := leftAfter(time.Minute)
+	all, left := leftAfter(time.Minute, r.leaves)
 	// A year passes at once, unless something is done in it all the time.
 	began := realTime()
 	for waits := time.Hour; len(left) > 0 && !r.scenario.isOff(ruleNoLeaks) && waits < year &&
 		realTime()-began < busyFor; waits *= 2 {
-		all, left = leftAfter(waits)
+		all, left = leftAfter(waits, r.leaves)
 	}
 	if len(left) > 0 {
-		r.fail(ruleNoLeaks, append([]string{fmt.Sprintf("when the program has ended, %d goroutines are left that do "+
-			"not end by themselves:", len(left))}, left...)...)
+		r.breaks(leaking(left))
 		return
 	}
 	if r.crowded = len(all) > 0; r.crowded {
-		broadcastersLeft.Store(true)
+		someStay.Store(true)
 	}
+}
+
+// leaking is about goroutines that are left, by what they run.
+func leaking(left []goroutine) *breach {
+	counts := map[string]int{}
+	b := &breach{rule: ruleNoLeaks, detail: []string{"when the program has ended, goroutines are left that do not " +
+		"end by themselves:"}}
+	for _, g := range left {
+		counts[g.String()]++
+		b.where = append(b.where, g.runs)
+	}
+	for _, text := range slices.Sorted(maps.Keys(counts)) {
+		b.detail = append(b.detail, fmt.Sprintf("%d of %s", counts[text], text))
+	}
+	slices.Sort(b.where)
+	b.where = slices.Compact(b.where)
+	return b
 }
 
 const (
@@ -55,21 +74,28 @@ func realTime() time.Duration {
 	return time.Duration(now.Nano())
 }
 
-// leftAfter returns lines for the goroutines that are left after a time: all, and those that may not be left.
-func leftAfter(d time.Duration) (all, left []string) {
+// leftAfter returns the goroutines that are left after a time: all, and those that may not be left.
+func leftAfter(d time.Duration, leaves map[string]bool) (all, left []goroutine) {
 	time.Sleep(d)
 	synctest.Wait()
-	all = bubbleStacks()
-	return all, slices.DeleteFunc(slices.Clone(all), broadcasterText.MatchString)
+	all = bubbleGoroutines()
+	return all, slices.DeleteFunc(slices.Clone(all), func(g goroutine) bool {
+		return leaves[g.runs] || broadcasterText.MatchString(g.String())
+	})
 }
 
-// broadcastersLeft is whether a run of this process has left goroutines that may be left. They may end during a later
-// run, so the number of all goroutines says nothing from then on.
-var broadcastersLeft atomic.Bool
+// someStay is whether a run of this process has left goroutines that may be left. They may end during a later run, so
+// the number of all goroutines says nothing from then on.
+var someStay atomic.Bool
 
-// bubbleStacks returns a line for each goroutine of this bubble but the caller's: the first function that is not one of
-// package runtime, time or sync, and who has started it.
-func bubbleStacks() []string {
+// goroutine is what is known of one: where it is, but for packages runtime, time and sync, who has started it, and what
+// it runs, from the beginning to the end.
+type goroutine struct{ at, by, runs string }
+
+func (g goroutine) String() string { return fmt.Sprintf("%s, started by %s", g.at, g.by) }
+
+// bubbleGoroutines returns the goroutines of this bubble but the caller's.
+func bubbleGoroutines() []goroutine {
 	buffer := make([]byte, 1<<20)
 	length := stdruntime.Stack(buffer, true)
 	for length == len(buffer) { // it is cut off
@@ -78,36 +104,43 @@ func bubbleStacks() []string {
 	}
 	all := strings.Split(string(buffer[:length]), "\n\n")
 	mine := bubbleText.FindString(all[0])
-	var left []string
+	var others []goroutine
 	for _, stack := range all[1:] {
 		lines := strings.Split(stack, "\n")
 		if mine == "" || bubbleText.FindString(lines[0]) != mine {
 			continue
 		}
-		at, by := "", ""
+		var g goroutine
 		for _, line := range lines[1:] {
 			name, _, _ := strings.Cut(line, "(0x")
-			name = strings.TrimSuffix(name, "(...)")
+			name = strings.TrimSuffix(strings.TrimSuffix(name, "(...)"), "()")
 			switch created, ok := strings.CutPrefix(line, "created by "); {
 			case ok:
-				by = created
-			case at == "" && !strings.HasPrefix(line, "\t") && !runtimeText.MatchString(name):
-				at = name
+				g.by, _, _ = strings.Cut(created, " in goroutine ")
+			case name == "" || strings.HasPrefix(line, "\t") || runtimeText.MatchString(name):
+			default:
+				g.at = cmp.Or(g.at, name)
+				if !helperText.MatchString(name) {
+					g.runs = name
+				}
 			}
 		}
-		if strings.HasPrefix(at, "testing/synctest") || strings.HasPrefix(at, "internal/synctest") {
+		if strings.HasPrefix(g.at, "testing/synctest") || strings.HasPrefix(g.at, "internal/synctest") {
 			continue // the bubble's own
 		}
-		left = append(left, fmt.Sprintf("%s, started by %s", at, by))
+		g.runs = cmp.Or(g.runs, g.String())
+		others = append(others, g)
 	}
-	return left
+	return others
 }
 
 var (
 	bubbleText  = regexp.MustCompile(`synctest bubble \d+`)
 	runtimeText = regexp.MustCompile(`^(runtime|time|sync|internal/sync|internal/poll)\.`)
-	// broadcasterText is a line of bubbleStacks about a goroutine that an EventBroadcaster of client-go has started and
-	// that runs its code, not a handler of the program's.
+	// helperText is about functions that run another one.
+	helperText = regexp.MustCompile(`^(k8s\.io/apimachinery/pkg/util/wait|golang\.org/x/sync/errgroup)\.`)
+	// broadcasterText is the text of a goroutine that an EventBroadcaster of client-go has started and that runs its
+	// code, not a handler of the program's.
 	broadcasterText = regexp.MustCompile(`^k8s\.io/apimachinery/pkg/watch\.\(\*Broadcaster\)\.loop, |` +
 		`^k8s\.io/(client-go/tools/(record|events)|apimachinery/pkg/(util/wait|watch))\..*, ` +
 		`started by k8s\.io/client-go/tools/(record|events)\.`)

@@ -63,6 +63,7 @@ type run struct {
 	deleted    map[identity]time.Time // by the user
 	finalizers map[string]bool        // that the program puts on objects or takes off
 	varies     *variance
+	leaves     map[string]bool // see check
 	around     *surroundings
 	authors    *authors
 	ideal      *ending               // what the end has to be like; nil: nothing

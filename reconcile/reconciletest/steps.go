@@ -329,11 +329,13 @@ func (r *run) travel(d disturbance, version int64) {
 	r.settle()
 }
 
-// hide breaks the watches of the programs that a disturbance hits.
+// hide breaks the watches of the programs that a disturbance hits. One that starts anew has watches of its own.
 func (r *run) hide(d disturbance) {
-	for s := range r.watched {
-		if d.hits(s.program) {
-			r.delay(disturbance{of: s.resource, program: s.program}, Never)
+	for _, p := range d.among(r.processes) {
+		for s := range r.watched {
+			if s.program == p.Name {
+				r.hold(p, s.resource, Never)
+			}
 		}
 	}
 }
