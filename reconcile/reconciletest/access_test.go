@@ -133,13 +133,24 @@ func TestAccessThatIsReviewed(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, one.allowed, answer.Status.Allowed, "%+v", one.attributes)
 			others := kubernetes.NewForConfigOrDie(s.Config()).AuthorizationV1().SubjectAccessReviews()
-			of, err := others.Create(t.Context(),
-				&authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-					User: ServiceAccount("default", "worker"), ResourceAttributes: &one.attributes}},
+			asked := authorizationv1.SubjectAccessReviewSpec{User: ServiceAccount("default", "worker"),
+				Groups: []string{"system:serviceaccounts:default"}, ResourceAttributes: &one.attributes}
+			of, err := others.Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: asked},
 				metav1.CreateOptions{})
 			require.NoError(t, err)
 			require.Equal(t, one.allowed, of.Status.Allowed, "%+v", one.attributes)
+			asked.Groups = nil // who asks about another has to name his groups
+			of, err = others.Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: asked},
+				metav1.CreateOptions{})
+			require.NoError(t, err)
+			require.Equal(t, one.allowed && one.attributes.Resource != "nodes", of.Status.Allowed)
 		}
+		path := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+			NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: "get", Path: "/metrics"}}}
+		answer, err := clients.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), path,
+			metav1.CreateOptions{})
+		require.NoError(t, err)
+		require.False(t, answer.Status.Allowed)
 		_, err = clients.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
 		require.True(t, apierrors.IsForbidden(err))
 		require.ErrorContains(t, err, `User "system:serviceaccount:default:worker" cannot list resource "pods" in `+

@@ -36,16 +36,21 @@ func TestConformance(t *testing.T) {
 	defineCustomResources(t, cluster.Config())
 	written, agreement := newAgreement(), newAgreement()
 	compare := func(t *testing.T, c conversation, namespace string, p player, collectAfter time.Duration) {
-		want := play(t, cluster.Config(), namespace, p, c.steps)
-		if strings.Contains(want, etcdIsSilent) && collectAfter == 0 {
-			want = play(t, cluster.Config(), cluster.Namespace(t), p, c.steps)
+		both := func(namespace string) (want, got string, requests []sent) {
+			want = play(t, cluster.Config(), namespace, p, c.steps)
+			memory := NewServer(t, Options{Resources: customResources(), Namespaces: []string{"default", "in-memory"},
+				Uninstalled: []string{"testdata/latches.yaml"}, CollectAfter: collectAfter,
+				Webhooks: map[string]http.Handler{hooks().host(): hooks()}})
+			of := p
+			of.sent = &requests
+			return want, play(t, memory.Config(), "in-memory", of, c.steps), requests
 		}
-		memory := NewServer(t, Options{Resources: customResources(), Namespaces: []string{"default", "in-memory"},
-			Uninstalled: []string{"testdata/latches.yaml"}, CollectAfter: collectAfter,
-			Webhooks: map[string]http.Handler{hooks().host(): hooks()}})
-		var requests []sent
-		p.sent = &requests
-		got := play(t, memory.Config(), "in-memory", p, c.steps)
+		want, got, requests := both(namespace)
+		// The etcd of a busy machine may be silent. And a second may end between two writes on one server alone, which
+		// the times of managers show.
+		if want != got && collectAfter == 0 {
+			want, got, requests = both(cluster.Namespace(t))
+		}
 		require.Equal(t, want, got, "expected is what the real server does, actual what the server in memory does")
 		for _, r := range requests {
 			written.count(r.kind, r.verb, agreed)
@@ -89,16 +94,6 @@ func TestConformance(t *testing.T) {
 	t.Logf("generated requests that both servers answered alike, and those that the server in memory refused:\n%s",
 		agreement)
 }
-
-// etcdIsSilent is what a transcript has of an answer of the real server whose etcd has not answered it in time, as on a
-// disk that others keep busy: an error of its own has a reason.
-const etcdIsSilent = `{
-  "apiVersion": "v1",
-  "code": 500,
-  "kind": "Status",
-  "metadata": {},
-  "status": "Failure"
-}`
 
 // shorthand is what the corpus calls a resource.
 var shorthand = map[string]struct{ path, apiVersion, kind string }{

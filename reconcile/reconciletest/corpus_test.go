@@ -29,6 +29,11 @@ var corpus = []conversation{
 	{"create with a field of the wrong type", []step{post("cm", "a", `"data":{"x":1}`), post("cm", "a", ``),
 		put("cm/a", `"immutable":"x"`)}},
 	{"create from what is no JSON", []step{request("POST", "cm", "application/json", `{"metadata":`)}},
+	{"questions about rights that are wrong", []step{
+		review("SelfSubjectAccessReview", ``),
+		review("SelfSubjectAccessReview", `"resourceAttributes":{"verb":"get"},"nonResourceAttributes":{"path":"/x"}`),
+		review("SubjectAccessReview", `"user":"x"`), review("SubjectAccessReview", ``),
+		review("SubjectAccessReview", `"resourceAttributes":{"verb":"get"}`)}},
 	{"create as a dry run", []step{post("cm?dryRun=All", "a", `"data":{"x":"1"}`), get("cm/a")}},
 	{"create as a dry run of what exists", []step{post("cm", "a", ``), post("cm?dryRun=All", "a", ``)}},
 	{"dry run of another kind", []step{post("cm?dryRun=Some", "a", ``)}},
@@ -460,3 +465,9 @@ func owned(owner, more string) string {
 // there before.
 const ownerless = `"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"nobody",` +
 	`"uid":"11111111-1111-4111-8111-111111111111"}]}`
+
+// review asks about rights.
+func review(kind, spec string) step {
+	return request("POST", "apis/authorization.k8s.io/v1/"+strings.ToLower(kind)+"s", "application/json",
+		`{"apiVersion":"authorization.k8s.io/v1","kind":"`+kind+`","spec":{`+spec+`}}`)
+}

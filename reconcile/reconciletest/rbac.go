@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/component-helpers/auth/rbac/validation"
 	sigsyaml "sigs.k8s.io/yaml"
 )
@@ -120,9 +121,9 @@ func groupsOf(user string) (groups []string) {
 	return append(groups, "system:authenticated")
 }
 
-// allows reports whether a user may do what a rule of one verb, group and resource says, in a namespace.
-func (a *access) allows(user, namespace string, asked rbacv1.PolicyRule) bool {
-	groups := groupsOf(user)
+// allows reports whether a user, or one of some groups, may do what a rule of one verb, group and resource says, in a
+// namespace.
+func (a *access) allows(user string, groups []string, namespace string, asked rbacv1.PolicyRule) bool {
 	var rules []rbacv1.PolicyRule
 	for _, b := range a.bindings {
 		mine := b.user == user && user != "" || slices.Contains(groups, b.group)
@@ -182,7 +183,8 @@ func (l *Link) authorize(r Request, name string) error {
 // may reports whether the user of the link has the right to a request. What he may do can be refused all the same: by
 // admission, with the same code.
 func (l *Link) may(r Request) bool {
-	return l.server.access == nil || l.user == "" || l.server.access.allows(l.user, r.Namespace, r.asks())
+	a := l.server.access
+	return a == nil || l.user == "" || a.allows(l.user, groupsOf(l.user), r.Namespace, r.asks())
 }
 
 // use is a right that was made use of, or was needed.
@@ -268,21 +270,56 @@ func (s *Server) reviewAccess(l *Link, asks Request, req *http.Request) (*http.R
 	if err != nil {
 		return nil, err
 	}
+	var wrong field.ErrorList
 	switch review := o.(type) {
 	case *authorizationv1.SelfSubjectAccessReview:
-		review.Status.Allowed = l.user == "" || grants(s.access, l.user, review.Spec.ResourceAttributes)
+		spec := &review.Spec
+		wrong = attributesWrong(*spec, spec.ResourceAttributes, spec.NonResourceAttributes)
+		review.Status.Allowed = l.user == "" || grants(s.access, l.user, groupsOf(l.user), spec.ResourceAttributes,
+			spec.NonResourceAttributes)
 	case *authorizationv1.SubjectAccessReview:
-		review.Status.Allowed = grants(s.access, review.Spec.User, review.Spec.ResourceAttributes)
+		spec := &review.Spec
+		wrong = attributesWrong(*spec, spec.ResourceAttributes, spec.NonResourceAttributes)
+		if spec.User == "" && len(spec.Groups) == 0 {
+			wrong = append(wrong, field.Invalid(field.NewPath("spec", "user"), "",
+				"at least one of user or group must be specified"))
+		}
+		review.Status.Allowed = grants(s.access, spec.User, spec.Groups, spec.ResourceAttributes,
+			spec.NonResourceAttributes)
+	}
+	if len(wrong) > 0 {
+		return nil, apierrors.NewInvalid(schema.GroupKind{Group: authorizationv1.GroupName}, "", wrong)
 	}
 	return answerObject(http.StatusCreated, format, o), nil
 }
 
-// grants reports whether a user may do something; nil: there are no roles. What is no resource everybody may ask for.
-func grants(access *access, user string, at *authorizationv1.ResourceAttributes) bool {
-	if at == nil || access == nil {
+// attributesWrong says what is wrong with a question that is not about exactly one thing.
+func attributesWrong(spec any, at *authorizationv1.ResourceAttributes,
+	path *authorizationv1.NonResourceAttributes) field.ErrorList {
+	switch {
+	case at != nil && path != nil:
+		return field.ErrorList{field.Invalid(field.NewPath("spec"), spec,
+			"nonResourceAttributes cannot be specified in combination with resourceAttributes")}
+	case at == nil && path == nil:
+		return field.ErrorList{field.Invalid(field.NewPath("spec"), spec,
+			"exactly one of nonResourceAttributes or resourceAttributes must be specified")}
+	}
+	return nil
+}
+
+// grants reports whether a user, or one of some groups, may do something; a nil access grants all.
+func grants(a *access, user string, groups []string, at *authorizationv1.ResourceAttributes,
+	path *authorizationv1.NonResourceAttributes) bool {
+	switch {
+	case a == nil:
 		return true
+	case path != nil:
+		return a.allows(user, groups, "", rbacv1.PolicyRule{Verbs: []string{path.Verb},
+			NonResourceURLs: []string{path.Path}})
+	case at == nil:
+		return false
 	}
 	asked := Request{Verb: at.Verb, Namespace: at.Namespace, Name: at.Name, Subresource: at.Subresource}
 	asked.Resource = schema.GroupVersionResource{Group: at.Group, Resource: at.Resource}
-	return access.allows(user, at.Namespace, asked.asks())
+	return a.allows(user, groups, at.Namespace, asked.asks())
 }
