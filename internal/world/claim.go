@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// claim binds a claim when its time is over, to no volume.
+// claim binds a claim when its time is over: to the volume that it names, or to none.
 func (w *World) claim(ctx context.Context, namespace, name string) (again time.Duration, err error) {
 	c := w.client.CoreV1().PersistentVolumeClaims(namespace)
 	claim, err := c.Get(ctx, name, metav1.GetOptions{})
@@ -19,7 +19,38 @@ func (w *World) claim(ctx context.Context, namespace, name string) (again time.D
 	if again = w.left(w.begun, claim); again > 0 || w.health(claim) != Well {
 		return again, nil
 	}
+	if err := w.bindVolume(ctx, claim); err != nil {
+		return 0, err
+	}
 	return 0, carried(ctx, w, claim, c.UpdateStatus, bound)
+}
+
+// bindVolume lets the volume that a claim names say that it is bound to the claim, if it is there.
+func (w *World) bindVolume(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
+	served, err := w.serves(ctx, "v1", "persistentvolumes")
+	if err != nil || !served || claim.Spec.VolumeName == "" {
+		return err
+	}
+	c := w.client.CoreV1().PersistentVolumes()
+	volume, err := c.Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	ref := volume.Spec.ClaimRef
+	if err != nil || ref != nil && ref.UID != claim.UID && (ref.UID != "" || ref.Name != claim.Name ||
+		ref.Namespace != claim.Namespace) {
+		return err // it belongs to another claim
+	}
+	if ref == nil || ref.UID == "" {
+		volume.Spec.ClaimRef = &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim",
+			Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, ResourceVersion: claim.ResourceVersion}
+		if volume, err = c.Update(ctx, volume, metav1.UpdateOptions{}); err != nil {
+			return err
+		}
+	}
+	return carried(ctx, w, volume, c.UpdateStatus, func(v *corev1.PersistentVolume) {
+		v.Status.Phase = corev1.VolumeBound
+	})
 }
 
 func bound(c *corev1.PersistentVolumeClaim) {

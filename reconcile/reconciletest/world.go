@@ -25,7 +25,8 @@ import (
 //   - Deployments are rolled out by ReplicaSets, within maxSurge and maxUnavailable; ReplicaSets have pods.
 //   - StatefulSets have pods and claims, in order; DaemonSets have a pod on each node that their nodeSelector selects
 //     and their node affinity requires.
-//   - Jobs run and end, without pods, and wait while they are suspended. Claims are bound, to no volume.
+//   - Jobs run and end, without pods, and wait while they are suspended. Claims are bound, to the volume that they name
+//     or to none.
 //   - The pods behind a Service are in its Endpoints and one EndpointSlice. That takes Endpoints, EndpointSlices and
 //     pods with addresses: [Options.Kinds] of package reconciletest/builtin. So do DaemonSets.
 //

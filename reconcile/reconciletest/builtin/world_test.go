@@ -273,3 +273,39 @@ func TestANodeThatIsReported(t *testing.T) {
 		t.Error(found)
 	}
 }
+
+// TestAClaimIsBoundToTheVolumeThatItNames, which says so.
+func TestAClaimIsBoundToTheVolumeThatItNames(t *testing.T) {
+	reconciletest.Check(t, reconciletest.Scenario{
+		Run: func(ctx context.Context, _ *rest.Config) error {
+			<-ctx.Done()
+			return nil
+		},
+		Server: reconciletest.Options{Kinds: Kinds()},
+		World:  &reconciletest.World{},
+		Steps: reconciletest.ApplyYAML(`
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: disk}
+spec:
+  capacity: {storage: 1Gi}
+  accessModes: [ReadWriteOnce]
+  csi: {driver: disks.example.com, volumeHandle: disk}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {volumeName: disk, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+`),
+		Replay: "v1 seed=0 steps=1: ",
+		Settled: func(s *reconciletest.Server) error {
+			claim, _ := reconciletest.Get[*corev1.PersistentVolumeClaim](s, "persistentvolumeclaims", "default", "data")
+			disk, _ := reconciletest.Get[*corev1.PersistentVolume](s, "persistentvolumes", "", "disk")
+			if ref := disk.Spec.ClaimRef; claim.Status.Phase != corev1.ClaimBound || ref == nil ||
+				ref.UID != claim.UID || disk.Status.Phase != corev1.VolumeBound {
+				return fmt.Errorf("the claim is %s, the volume %s, of %v", claim.Status.Phase, disk.Status.Phase, ref)
+			}
+			return nil
+		},
+	})
+}

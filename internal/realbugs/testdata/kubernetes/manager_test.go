@@ -50,6 +50,7 @@ func check(t *testing.T, name string, s reconciletest.Scenario, flags ...func(*c
 var apart = map[string]app.ControllerConstructor{
 	names.ServiceAccountTokenController:          newTokens,
 	names.PersistentVolumeAttachDetachController: newAttachDetach,
+	names.TaintEvictionController:                newTaintEviction,
 }
 
 // manager is the main of kube-controller-manager with one controller, without leader election and HTTP.

@@ -14,7 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+	"k8s.io/kubernetes/pkg/controller"
 
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
@@ -91,6 +93,15 @@ func TestNodeIPAM(t *testing.T) {
 	}, func(o *configuration) {
 		o.KubeCloudShared.AllocateNodeCIDRs, o.KubeCloudShared.ClusterCIDR = true, "10.244.0.0/16"
 	})
+}
+
+// newTaintEviction is that of package app, with the index of pods that it needs and other controllers add: alone it
+// evicts nothing.
+func newTaintEviction(ctx context.Context, with app.ControllerContext, name string) (app.Controller, error) {
+	if err := controller.AddPodNodeNameIndexer(with.InformerFactory.Core().V1().Pods().Informer()); err != nil {
+		return nil, err
+	}
+	return app.NewControllerDescriptors()[name].BuildController(ctx, with)
 }
 
 func TestTaintEviction(t *testing.T) {
