@@ -81,7 +81,8 @@ func run(ctx context.Context, args []string) error {
 		return errors.Join(errs...)
 	}
 	text := header + rows.String() + rightHeader + right.String() + "\n## What else was found\n\n" +
-		details.String() + silences[0].section() + silences[1].section() + silences[2].section()
+		details.String() + silences[0].section() + silences[1].section() + silences[2].section() +
+		silences[3].section()
 	if *save == "" {
 		_, err := io.WriteString(os.Stdout, text)
 		return errors.Join(append(errs, err)...)

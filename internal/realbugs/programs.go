@@ -15,8 +15,8 @@ type program struct {
 	versions []string
 	// controllers are to be silent in the new version.
 	controllers []controller
-	// later, latest: they are of the second, or of the third first try.
-	later, latest bool
+	// later, latest, fourth: they are of the second, the third, or the fourth first try.
+	later, latest, fourth bool
 	// outside: the tests use the API of testdata/outside.
 	outside bool
 	// apart: the old version is required under the path released.
@@ -258,6 +258,14 @@ var programs = []program{
 			{test: "Workload", first: "real, harmless: a goroutine waits for the end of the process"},
 			{test: "Topology", first: "real, harmless: a goroutine waits for the end of the process"},
 			{test: "PodTermination", first: "real, harmless: a goroutine waits for the end of the process"},
+		},
+	},
+	{
+		name: "training-operator", module: "github.com/kubeflow/training-operator", new: "v1.9.3", fourth: true,
+		definitions: "manifests/base/crds/*_*.yaml",
+		controllers: []controller{
+			{test: "PyTorchJob"}, {test: "TFJob"}, {test: "XGBoostJob"}, {test: "PaddleJob"}, {test: "JAXJob"},
+			{test: "MPIJob"},
 		},
 	},
 }
