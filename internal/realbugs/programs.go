@@ -268,4 +268,11 @@ var programs = []program{
 			{test: "MPIJob"},
 		},
 	},
+	{
+		name: "machine-api-operator", module: "github.com/openshift/machine-api-operator",
+		new: "v0.2.1-0.20260226113419-88465550a74b", fourth: true, outside: true,
+		versions:    []string{"internal/controlplane"},
+		definitions: "install/*[tk].crd.yaml",
+		controllers: []controller{{test: "MachineSet"}, {test: "Machine"}, {test: "MachineHealthCheck"}},
+	},
 }
