@@ -275,4 +275,11 @@ var programs = []program{
 		definitions: "install/*[tk].crd.yaml",
 		controllers: []controller{{test: "MachineSet"}, {test: "Machine"}, {test: "MachineHealthCheck"}},
 	},
+	{
+		name: "cloud-on-k8s", module: "github.com/elastic/cloud-on-k8s/v3", new: "v3.5.0", fourth: true,
+		definitions: "config/crds/v1/all-crds.yaml",
+		controllers: []controller{
+			{test: "Kibana"}, {test: "APMServer"}, {test: "Beat"}, {test: "Logstash"}, {test: "PackageRegistry"},
+		},
+	},
 }
