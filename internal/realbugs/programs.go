@@ -265,21 +265,21 @@ var programs = []program{
 		definitions: "manifests/base/crds/*_*.yaml",
 		controllers: []controller{
 			{test: "PyTorchJob"}, {test: "TFJob"}, {test: "XGBoostJob"}, {test: "PaddleJob"}, {test: "JAXJob"},
-			{test: "MPIJob"},
 		},
 	},
 	{
 		name: "machine-api-operator", module: "github.com/openshift/machine-api-operator",
 		new: "v0.2.1-0.20260226113419-88465550a74b", fourth: true, outside: true,
 		versions:    []string{"internal/controlplane"},
-		definitions: "install/*[tk].crd.yaml",
-		controllers: []controller{{test: "MachineSet"}, {test: "Machine"}, {test: "MachineHealthCheck"}},
+		definitions: "install/*.Default.crd.yaml",
+		controllers: []controller{{test: "MachineSet"}, {test: "Machine"}},
 	},
 	{
 		name: "cloud-on-k8s", module: "github.com/elastic/cloud-on-k8s/v3", new: "v3.5.0", fourth: true,
 		definitions: "config/crds/v1/all-crds.yaml",
 		controllers: []controller{
-			{test: "Kibana"}, {test: "APMServer"}, {test: "Beat"}, {test: "Logstash"}, {test: "PackageRegistry"},
+			{test: "Kibana"}, {test: "APMServer"}, {test: "Beat"}, {test: "Agent"}, {test: "Logstash"},
+			{test: "PackageRegistry"},
 		},
 	},
 }

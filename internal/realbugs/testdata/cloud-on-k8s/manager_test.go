@@ -26,6 +26,7 @@ import (
 	ctrlmanager "sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	agentv1alpha1 "github.com/elastic/cloud-on-k8s/v3/pkg/apis/agent/v1alpha1"
 	apmv1 "github.com/elastic/cloud-on-k8s/v3/pkg/apis/apm/v1"
 	beatv1beta1 "github.com/elastic/cloud-on-k8s/v3/pkg/apis/beat/v1beta1"
 	commonv1 "github.com/elastic/cloud-on-k8s/v3/pkg/apis/common/v1"
@@ -141,7 +142,8 @@ func collects(c client.Client) ctrlmanager.RunnableFunc {
 		}
 		// Main tries it again at the next start if it fails.
 		_ = reconciler.GarbageCollectAllSoftOwnedOrphanSecrets(ctx, c, map[string]client.Object{
-			apmv1.Kind: &apmv1.ApmServer{}, kbv1.Kind: &kbv1.Kibana{}, beatv1beta1.Kind: &beatv1beta1.Beat{},
+			agentv1alpha1.Kind: &agentv1alpha1.Agent{}, apmv1.Kind: &apmv1.ApmServer{},
+			beatv1beta1.Kind: &beatv1beta1.Beat{}, kbv1.Kind: &kbv1.Kibana{},
 			eprv1alpha1.Kind: &eprv1alpha1.PackageRegistry{}, logstashv1alpha1.Kind: &logstashv1alpha1.Logstash{}})
 		return nil
 	}

@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"testing"
 
-	commonv1 "github.com/elastic/cloud-on-k8s/v3/pkg/apis/common/v1"
-
+	agentv1alpha1 "github.com/elastic/cloud-on-k8s/v3/pkg/apis/agent/v1alpha1"
 	apmv1 "github.com/elastic/cloud-on-k8s/v3/pkg/apis/apm/v1"
 	beatv1beta1 "github.com/elastic/cloud-on-k8s/v3/pkg/apis/beat/v1beta1"
+	commonv1 "github.com/elastic/cloud-on-k8s/v3/pkg/apis/common/v1"
 	kbv1 "github.com/elastic/cloud-on-k8s/v3/pkg/apis/kibana/v1"
 	logstashv1alpha1 "github.com/elastic/cloud-on-k8s/v3/pkg/apis/logstash/v1alpha1"
 	eprv1alpha1 "github.com/elastic/cloud-on-k8s/v3/pkg/apis/packageregistry/v1alpha1"
+	"github.com/elastic/cloud-on-k8s/v3/pkg/controller/agent"
 	"github.com/elastic/cloud-on-k8s/v3/pkg/controller/apmserver"
 	"github.com/elastic/cloud-on-k8s/v3/pkg/controller/beat"
 	"github.com/elastic/cloud-on-k8s/v3/pkg/controller/kibana"
@@ -104,6 +105,30 @@ func TestBeat(t *testing.T) {
 				}
 			}
 			return gone[*beatv1beta1.Beat](s, resource)
+		},
+	})
+}
+
+func TestAgent(t *testing.T) {
+	of := func(name, interval, vehicle string) string {
+		return one("agent", "v1alpha1", "Agent", name, fmt.Sprintf("version: 9.4.3, config: {inputs: [{id: system, "+
+			"type: system/metrics, period: %s}], outputs: {default: {type: console}}}, %s", interval, vehicle))
+	}
+	const (
+		resource    = "agents.agent.k8s.elastic.co"
+		some, named = "deployment: {replicas: 1}", "statefulSet: {replicas: 2}"
+	)
+	check(t, agent.Add, reconciletest.Scenario{
+		Steps: append(reconciletest.ApplyYAML(of("web", "10s", some)+of("old", "10s", some), of("web", "20s", some),
+			of("web", "20s", named)), reconciletest.Delete(resource, "default", "old")),
+		Settled: func(s *reconciletest.Server) error {
+			a, err := there[*agentv1alpha1.Agent](s, resource, "web")
+			if err != nil {
+				return err
+			}
+			return errors.Join(want("nodes", a.Status.AvailableNodes, 2),
+				want("health", a.Status.Health, agentv1alpha1.AgentGreenHealth),
+				gone[*agentv1alpha1.Agent](s, resource))
 		},
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	machinev1 "github.com/openshift/api/machine/v1beta1"
 	corev1 "k8s.io/api/core/v1"
@@ -13,7 +12,6 @@ import (
 	ctrlmanager "sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/openshift/machine-api-operator/pkg/controller/machine"
-	"github.com/openshift/machine-api-operator/pkg/controller/machinehealthcheck"
 	"github.com/openshift/machine-api-operator/pkg/controller/machineset"
 
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
@@ -22,22 +20,21 @@ import (
 const (
 	allMachines = "machines.machine.openshift.io"
 	allSets     = "machinesets.machine.openshift.io"
-	allChecks   = "machinehealthchecks.machine.openshift.io"
 )
 
 // one writes a machine of some size.
-func one(name, app, size string) string {
+func one(name, size string) string {
 	return fmt.Sprintf(`
 apiVersion: machine.openshift.io/v1beta1
 kind: Machine
-metadata: {name: %s, namespace: default, labels: {app: %s, machine.openshift.io/cluster-api-cluster: test}}
+metadata: {name: %s, namespace: default, labels: {machine.openshift.io/cluster-api-cluster: test}}
 spec: {providerSpec: {value: {size: %s}}}
 ---
-`, name, app, size)
+`, name, size)
 }
 
 // set writes a MachineSet.
-func set(name string, replicas int, size string) string {
+func set(name string, replicas int) string {
 	return fmt.Sprintf(`
 apiVersion: machine.openshift.io/v1beta1
 kind: MachineSet
@@ -47,21 +44,18 @@ spec:
   selector: {matchLabels: {app: %s}}
   template:
     metadata: {labels: {app: %s, machine.openshift.io/cluster-api-cluster: test}}
-    spec: {providerSpec: {value: {size: %s}}}
+    spec: {providerSpec: {value: {size: small}}}
 ---
-`, name, replicas, name, name, size)
+`, name, replicas, name, name)
 }
-
-// resync is that of the mains of machines and of machine sets.
-const resync = 10 * time.Minute
 
 func TestMachineSet(t *testing.T) {
 	check(t, func(mgr ctrlmanager.Manager, o ctrlmanager.Options) error {
 		return machineset.Add(mgr, o, gates)
-	}, resync, reconciletest.Scenario{
+	}, reconciletest.Scenario{
 		Beside: []func(context.Context, *rest.Config) error{hosts(false)},
-		Steps: append(reconciletest.ApplyYAML(set("web", 3, "small")+set("old", 1, "small"), set("web", 1, "small"),
-			set("web", 2, "small")), reconciletest.Delete(allSets, "default", "old")),
+		Steps: append(reconciletest.ApplyYAML(set("web", 3)+set("old", 1), set("web", 1), set("web", 2)),
+			reconciletest.Delete(allSets, "default", "old")),
 		Settled: func(s *reconciletest.Server) error {
 			m, err := there[*machinev1.MachineSet](s, allSets, "default", "web")
 			if err != nil {
@@ -77,11 +71,11 @@ func TestMachineSet(t *testing.T) {
 func TestMachine(t *testing.T) {
 	check(t, func(mgr ctrlmanager.Manager, _ ctrlmanager.Options) error {
 		return machine.AddWithActuator(mgr, actuator{mgr.GetClient()}, gates)
-	}, resync, reconciletest.Scenario{
+	}, reconciletest.Scenario{
 		Outside: outside(nil),
 		Beside:  []func(context.Context, *rest.Config) error{hosts(true)},
-		Steps: append(reconciletest.ApplyYAML(one("a", "web", "small")+one("old", "web", "small"),
-			one("a", "web", "large")+one("b", "web", "small")), reconciletest.Delete(allMachines, "default", "old")),
+		Steps: append(reconciletest.ApplyYAML(one("a", "small")+one("old", "small"),
+			one("a", "large")+one("b", "small")), reconciletest.Delete(allMachines, "default", "old")),
 		Settled: func(s *reconciletest.Server) error {
 			for _, name := range []string{"a", "b"} {
 				m, err := there[*machinev1.Machine](s, allMachines, "default", name)
@@ -94,42 +88,6 @@ func TestMachine(t *testing.T) {
 			}
 			return errors.Join(gone[*machinev1.Machine](s, allMachines, "default", "old"),
 				gone[*corev1.Node](s, "nodes", "", "old"))
-		},
-	})
-}
-
-func TestMachineHealthCheck(t *testing.T) {
-	const health = `
-apiVersion: machine.openshift.io/v1beta1
-kind: MachineHealthCheck
-metadata: {name: health, namespace: default}
-spec:
-  selector: {matchLabels: {app: web}}
-  maxUnhealthy: 60%
-  unhealthyConditions: [{type: Ready, status: "False", timeout: 300s}]
-`
-	check(t, func(mgr ctrlmanager.Manager, o ctrlmanager.Options) error {
-		return machinehealthcheck.Add(mgr, o)
-	}, 0, reconciletest.Scenario{
-		Beside: []func(context.Context, *rest.Config) error{hosts(false)},
-		Steps: append(reconciletest.ApplyYAML(set("web", 2, "small")+one("a", "web", "small")+one("b", "web", "small")),
-			reconciletest.StepFunc("web owns a and b", func(ctx context.Context, cfg *rest.Config) error {
-				return owns(ctx, cfg, "web", "a", "b")
-			}), reconciletest.ApplyYAML(health)[0],
-			reconciletest.StepFunc("node b is not ready", func(ctx context.Context, cfg *rest.Config) error {
-				return fails(ctx, cfg, "b")
-			}), reconciletest.Wait(10*time.Minute)),
-		Settled: func(s *reconciletest.Server) error {
-			h, err := there[*machinev1.MachineHealthCheck](s, allChecks, "default", "health")
-			if err != nil {
-				return err
-			}
-			_, err = there[*machinev1.Machine](s, allMachines, "default", "a")
-			if err != nil || h.Status.CurrentHealthy == nil {
-				return fmt.Errorf("a: %w, healthy: %v", err, h.Status.CurrentHealthy)
-			}
-			return errors.Join(gone[*machinev1.Machine](s, allMachines, "default", "b"),
-				want("healthy", *h.Status.CurrentHealthy, 1))
 		},
 	})
 }

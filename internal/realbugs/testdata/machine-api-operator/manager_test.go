@@ -21,8 +21,6 @@ import (
 	ctrlmanager "sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/openshift/machine-api-operator/pkg/metrics"
-
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest/builtin"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest/cel"
@@ -31,7 +29,6 @@ import (
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
-	metrics.InitializeMachineHealthCheckMetrics()
 	os.Exit(m.Run())
 }
 
@@ -50,25 +47,23 @@ var gates = func() featuregate.MutableFeatureGate {
 type adds func(mgr ctrlmanager.Manager, o ctrlmanager.Options) error
 
 // check runs Check on a controller. Nothing is switched off; no schedule begins after a minute.
-func check(t *testing.T, c adds, resync time.Duration, s reconciletest.Scenario) {
+func check(t *testing.T, c adds, s reconciletest.Scenario) {
 	t.Helper()
-	s.Run = manager(c, resync)
+	s.Run = manager(c)
 	s.Server.CRDs, s.Server.Rules, s.Server.Kinds = []string{"crd"}, cel.Rules{}, builtin.Kinds()
 	s.Limit = time.Minute
 	reconciletest.Check(t, s)
 }
 
-// manager is main with its controller, without leader election, webhooks and HTTP. Some mains resync their caches.
-func manager(c adds, resync time.Duration) func(context.Context, *rest.Config) error {
+// manager is main with its controller, without leader election, webhooks and HTTP.
+func manager(c adds) func(context.Context, *rest.Config) error {
 	return func(ctx context.Context, cfg *rest.Config) error {
-		again := true
+		again, resync := true, 10*time.Minute
 		options := ctrlmanager.Options{
 			Metrics:                metricsserver.Options{BindAddress: "0"},
 			HealthProbeBindAddress: "0",
+			Cache:                  ctrlcache.Options{SyncPeriod: &resync},
 			Controller:             config.Controller{SkipNameValidation: &again}}
-		if resync > 0 {
-			options.Cache = ctrlcache.Options{SyncPeriod: &resync}
-		}
 		mgr, err := ctrlmanager.New(cfg, options)
 		if err != nil {
 			return err

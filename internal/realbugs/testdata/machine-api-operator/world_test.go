@@ -134,39 +134,3 @@ func joins(ctx context.Context, cfg *rest.Config, name, id string) (*corev1.Node
 		LastTransitionTime: metav1.Now(), LastHeartbeatTime: metav1.Now()}}
 	return nodes.UpdateStatus(ctx, n, metav1.UpdateOptions{})
 }
-
-// owns makes the step that lets a MachineSet own machines, as the controller of the set does.
-func owns(ctx context.Context, cfg *rest.Config, set string, names ...string) error {
-	of := dynamic.NewForConfigOrDie(cfg)
-	by, err := of.Resource(machinev1.GroupVersion.WithResource("machinesets")).Namespace("default").Get(ctx, set,
-		metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		patch := fmt.Sprintf(`{"metadata":{"ownerReferences":[{"apiVersion":%q,"kind":"MachineSet","name":%q,`+
-			`"uid":%q,"controller":true,"blockOwnerDeletion":true}]}}`, machinev1.GroupVersion, set, by.GetUID())
-		_, err := of.Resource(machines).Namespace("default").Patch(ctx, name, types.MergePatchType, []byte(patch),
-			metav1.PatchOptions{})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return err
-		}
-	}
-	return nil
-}
-
-// fails reports that a node is not ready. A node that has gone is none that fails.
-func fails(ctx context.Context, cfg *rest.Config, name string) error {
-	nodes := kubernetes.NewForConfigOrDie(cfg).CoreV1().Nodes()
-	n, err := nodes.Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse,
-		LastTransitionTime: metav1.Now(), LastHeartbeatTime: metav1.Now()}}
-	_, err = nodes.UpdateStatus(ctx, n, metav1.UpdateOptions{})
-	return err
-}

@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/client-go/rest"
 
 	kubeflow "github.com/kubeflow/training-operator/pkg/apis/kubeflow.org/v1"
@@ -142,35 +139,6 @@ func TestJAXJob(t *testing.T) {
 			}
 			return errors.Join(pods(s, "more", 0), pods(s, "old", 0),
 				gone[*kubeflow.JAXJob](s, "jaxjobs.kubeflow.org", "old"))
-		},
-	})
-}
-
-func TestMPIJob(t *testing.T) {
-	of := func(name string, workers int) string {
-		return job("MPIJob", name, "mpiReplicaSpecs", "slotsPerWorker: 1", replicas("Launcher", "mpi", 1, "Never"),
-			replicas("Worker", "mpi", workers, "Never"))
-	}
-	check(t, kubeflow.MPIJobKind, reconciletest.Scenario{
-		Steps: append(reconciletest.ApplyYAML(of("net", 1)+of("old", 1), of("net", 2)),
-			reconciletest.Delete("mpijobs.kubeflow.org", "default", "old")),
-		Settled: func(s *reconciletest.Server) error {
-			hosts, err := there[*corev1.ConfigMap](s, "configmaps", "net-config")
-			if err != nil {
-				return err
-			}
-			j, err := there[*kubeflow.MPIJob](s, "mpijobs.kubeflow.org", "net")
-			if err != nil {
-				return err
-			}
-			var names []string
-			for _, r := range reconciletest.List[*rbacv1.Role](s, "roles.rbac.authorization.k8s.io", "default") {
-				names = append(names, r.Name)
-			}
-			return errors.Join(holds("net", j.Status, kubeflow.JobRunning), pods(s, "net", 3), pods(s, "old", 0),
-				want("net-worker-1 is a host", slices.Contains(strings.Fields(hosts.Data["hostfile"]), "net-worker-1"),
-					true), want("roles", names, []string{"net-launcher"}),
-				gone[*kubeflow.MPIJob](s, "mpijobs.kubeflow.org", "old"))
 		},
 	})
 }

@@ -47,7 +47,6 @@ func TestMain(m *testing.M) {
 	config.Config.PyTorchInitContainerImage = config.PyTorchInitContainerImageDefault
 	config.Config.PyTorchInitContainerTemplateFile = config.PyTorchInitContainerTemplateFileDefault
 	config.Config.PyTorchInitContainerMaxTries = config.PyTorchInitContainerMaxTriesDefault
-	config.Config.MPIKubectlDeliveryImage = config.MPIKubectlDeliveryImageDefault
 	os.Exit(m.Run())
 }
 
