@@ -282,4 +282,16 @@ var programs = []program{
 			{test: "PackageRegistry"},
 		},
 	},
+	{
+		name: "external-provisioner", module: "github.com/kubernetes-csi/external-provisioner/v6", new: "v6.4.0",
+		fourth: true, outside: true, definitions: "config/crd/snapshot.storage.k8s.io_volumesnapshots.yaml",
+		definitionsOf: "github.com/kubernetes-csi/external-snapshotter/client/v8",
+		controllers:   []controller{{test: "CloningProtection"}, {test: "SnapshotFinalizers"}, {test: "Capacity"}},
+	},
+	{
+		name: "istio", module: "istio.io/istio", new: "v0.0.0-20260827124520-eed52ebb66ad", fourth: true,
+		definitions: "manifests/charts/base/files/crd-all.gen.yaml",
+		controllers: []controller{{test: "IPAllocator"}, {test: "NodeUntainter"}, {test: "Validation"},
+			{test: "RootCertificates"}, {test: "GatewayClasses"}},
+	},
 }
