@@ -294,4 +294,15 @@ var programs = []program{
 		controllers: []controller{{test: "IPAllocator"}, {test: "NodeUntainter"}, {test: "Validation"},
 			{test: "RootCertificates"}, {test: "GatewayClasses"}},
 	},
+	{
+		name: "prometheus-operator", module: "github.com/prometheus-operator/prometheus-operator", new: "v0.85.0",
+		fourth: true, definitions: "example/prometheus-operator-crd/*.yaml",
+		controllers: []controller{{test: "Prometheus"}, {test: "PrometheusAgent"}, {test: "Alertmanager"},
+			{test: "ThanosRuler"}, {test: "Kubelet"}},
+	},
+	{
+		name: "whereabouts", module: "github.com/k8snetworkplumbingwg/whereabouts", new: "v0.9.2", fourth: true,
+		definitions: "doc/crds/whereabouts*.yaml",
+		controllers: []controller{{test: "NodeSlices"}},
+	},
 }

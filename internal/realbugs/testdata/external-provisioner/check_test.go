@@ -57,9 +57,10 @@ func TestCloningProtection(t *testing.T) {
 			reconciletest.Delete("persistentvolumeclaims", "default", "broken")),
 		Settled: func(s *reconciletest.Server) error {
 			_, err := there[*corev1.PersistentVolumeClaim](s, "persistentvolumeclaims", "default", "copy")
-			return errors.Join(err, gone[*corev1.PersistentVolumeClaim](s, "persistentvolumeclaims", "default", "source"),
-				gone[*corev1.PersistentVolumeClaim](s, "persistentvolumeclaims", "default", "other"),
-				gone[*corev1.PersistentVolumeClaim](s, "persistentvolumeclaims", "default", "broken"))
+			for _, name := range []string{"source", "other", "broken"} {
+				err = errors.Join(err, gone[*corev1.PersistentVolumeClaim](s, "persistentvolumeclaims", "default", name))
+			}
+			return err
 		},
 	})
 }

@@ -141,8 +141,8 @@ func capacities(ctx context.Context, cfg *rest.Config) error {
 	queue := workqueue.NewTypedRateLimitingQueueWithConfig(limiter[capacity.QueueKey](),
 		workqueue.TypedRateLimitingQueueConfig[capacity.QueueKey]{Name: "csistoragecapacity"})
 	c := capacity.NewCentralCapacityController(driver{}, driverName, writer.StorageV1(), queue, nil, manager,
-		metav1.NamespaceDefault, segments, all.Storage().V1().StorageClasses(), own.Storage().V1().CSIStorageCapacities(),
-		time.Minute, false, 10*time.Second)
+		metav1.NamespaceDefault, segments, all.Storage().V1().StorageClasses(),
+		own.Storage().V1().CSIStorageCapacities(), time.Minute, false, 10*time.Second)
 	all.Start(ctx.Done())
 	own.Start(ctx.Done())
 	go segments.RunWorker(ctx)

@@ -176,7 +176,8 @@ webhooks:
 	check(t, validator, reconciletest.Scenario{
 		Server: reconciletest.Options{Webhooks: map[string]http.Handler{"istiod.istio-system.svc": webhook()}},
 		Steps: append(reconciletest.ApplyYAML(configuration("istiod-default-validator", ""),
-			configuration("istio-validator-istio-system", ""), configuration("istiod-default-validator", "app: istiod")),
+			configuration("istio-validator-istio-system", ""),
+			configuration("istiod-default-validator", "app: istiod")),
 			reconciletest.Delete(resource, "", "istio-validator-istio-system")),
 		Settled: func(s *reconciletest.Server) error {
 			c, err := there[*admissionv1.ValidatingWebhookConfiguration](s, resource, "", "istiod-default-validator")
@@ -205,7 +206,8 @@ data: {root-cert.pem: another one, mine: kept}
 ---
 `
 	check(t, roots, reconciletest.Scenario{
-		Steps: append(reconciletest.ApplyYAML(named("team", "")+named("old", ""), foreign, named("team", "mine: 'yes'")),
+		Steps: append(reconciletest.ApplyYAML(named("team", "")+named("old", ""), foreign,
+			named("team", "mine: 'yes'")),
 			reconciletest.Delete("configmaps", "default", "istio-ca-root-cert"),
 			reconciletest.Delete("namespaces", "", "old")),
 		Settled: func(s *reconciletest.Server) error {
