@@ -305,4 +305,10 @@ var programs = []program{
 		definitions: "doc/crds/whereabouts*.yaml",
 		controllers: []controller{{test: "NodeSlices"}},
 	},
+	{
+		name: "argo-rollouts", module: "github.com/argoproj/argo-rollouts", new: "v1.10.1", fourth: true,
+		versions:    []string{"internal/controlplane"},
+		definitions: "manifests/crds/*-crd.yaml",
+		controllers: []controller{{test: "Rollout"}, {test: "Experiment"}, {test: "AnalysisRun"}},
+	},
 }

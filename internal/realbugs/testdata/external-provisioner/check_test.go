@@ -56,9 +56,10 @@ func TestCloningProtection(t *testing.T) {
 			reconciletest.Delete("persistentvolumeclaims", "default", "other"),
 			reconciletest.Delete("persistentvolumeclaims", "default", "broken")),
 		Settled: func(s *reconciletest.Server) error {
-			_, err := there[*corev1.PersistentVolumeClaim](s, "persistentvolumeclaims", "default", "copy")
+			const resource = "persistentvolumeclaims"
+			_, err := there[*corev1.PersistentVolumeClaim](s, resource, "default", "copy")
 			for _, name := range []string{"source", "other", "broken"} {
-				err = errors.Join(err, gone[*corev1.PersistentVolumeClaim](s, "persistentvolumeclaims", "default", name))
+				err = errors.Join(err, gone[*corev1.PersistentVolumeClaim](s, resource, "default", name))
 			}
 			return err
 		},
