@@ -19,36 +19,58 @@ func (w *World) claim(ctx context.Context, namespace, name string) (again time.D
 	if again = w.left(w.begun, claim); again > 0 || w.health(claim) != Well {
 		return again, nil
 	}
-	if err := w.bindVolume(ctx, claim); err != nil {
+	if there, err := w.bindVolume(ctx, claim); err != nil || !there {
 		return 0, err
 	}
 	return 0, carried(ctx, w, claim, c.UpdateStatus, bound)
 }
 
-// bindVolume lets the volume that a claim names say that it is bound to the claim, if it is there.
-func (w *World) bindVolume(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
-	served, err := w.serves(ctx, "v1", "persistentvolumes")
-	if err != nil || !served || claim.Spec.VolumeName == "" {
-		return err
+// claimsOf binds the claims that name a volume, which has come.
+func (w *World) claimsOf(ctx context.Context, volume string) (again time.Duration, err error) {
+	all, err := w.client.CoreV1().PersistentVolumeClaims("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return 0, err
+	}
+	for _, c := range all.Items {
+		if c.Spec.VolumeName != volume {
+			continue
+		}
+		wait, err := w.claim(ctx, c.Namespace, c.Name)
+		if err != nil {
+			return 0, err
+		}
+		again = max(again, wait)
+	}
+	return again, nil
+}
+
+// bindVolume lets the volume that a claim names say that it is bound to the claim. It reports whether the claim may say
+// so, too: not as long as it waits for the volume.
+func (w *World) bindVolume(ctx context.Context, claim *corev1.PersistentVolumeClaim) (there bool, err error) {
+	if w.AtOnce || claim.Spec.VolumeName == "" {
+		return true, nil
+	}
+	if served, err := w.serves(ctx, "v1", "persistentvolumes"); err != nil || !served {
+		return true, err
 	}
 	c := w.client.CoreV1().PersistentVolumes()
 	volume, err := c.Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil
+		return false, nil
 	}
 	ref := volume.Spec.ClaimRef
 	if err != nil || ref != nil && ref.UID != claim.UID && (ref.UID != "" || ref.Name != claim.Name ||
 		ref.Namespace != claim.Namespace) {
-		return err // it belongs to another claim
+		return true, err // it belongs to another claim, such as one that this one replaces
 	}
 	if ref == nil || ref.UID == "" {
 		volume.Spec.ClaimRef = &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim",
 			Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, ResourceVersion: claim.ResourceVersion}
 		if volume, err = c.Update(ctx, volume, metav1.UpdateOptions{}); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return carried(ctx, w, volume, c.UpdateStatus, func(v *corev1.PersistentVolume) {
+	return true, carried(ctx, w, volume, c.UpdateStatus, func(v *corev1.PersistentVolume) {
 		v.Status.Phase = corev1.VolumeBound
 	})
 }

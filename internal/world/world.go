@@ -155,6 +155,9 @@ func (w *World) Affected(was, is Object) (items []Item) {
 			items = append(items, Item{Resource: of, Namespace: namespace, Name: owner.Name})
 		}
 	}
+	if _, volume := o.(*corev1.PersistentVolume); volume && was == nil && !w.AtOnce {
+		items = append(items, Item{Resource: Claims, Name: o.GetName()}) // see claimsOf
+	}
 	_, service := o.(*corev1.Service)
 	if (resource == Pods || service) && !w.AtOnce {
 		items = append(items, Item{Resource: Endpoints, Namespace: namespace})
@@ -206,7 +209,11 @@ func (w *World) React(ctx context.Context, i Item) (again time.Duration, err err
 	case Jobs:
 		again, err = w.job(ctx, i.Namespace, i.Name)
 	case Claims:
-		again, err = w.claim(ctx, i.Namespace, i.Name)
+		if i.Namespace == "" {
+			again, err = w.claimsOf(ctx, i.Name)
+		} else {
+			again, err = w.claim(ctx, i.Namespace, i.Name)
+		}
 	case Pods:
 		again, err = w.pod(ctx, i.Namespace, i.Name)
 	case Nodes:

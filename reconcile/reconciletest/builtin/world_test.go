@@ -297,7 +297,7 @@ kind: PersistentVolumeClaim
 metadata: {name: data}
 spec: {volumeName: disk, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
 `),
-		Replay: "v1 seed=0 steps=1: ",
+		Replay: "v1 seed=0 steps=1: other order in step 1", // the claim is there first
 		Settled: func(s *reconciletest.Server) error {
 			claim, _ := reconciletest.Get[*corev1.PersistentVolumeClaim](s, "persistentvolumeclaims", "default", "data")
 			disk, _ := reconciletest.Get[*corev1.PersistentVolume](s, "persistentvolumes", "", "disk")
