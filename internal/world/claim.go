@@ -9,8 +9,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// claim binds a claim when its time is over: to the volume that it names, or to none.
-func (w *World) claim(ctx context.Context, namespace, name string) (again time.Duration, err error) {
+// claims is the part of a world that binds claims.
+type claims struct{ *World }
+
+// bind binds a claim when its time is over: to the volume that it names, or to none.
+func (w claims) bind(ctx context.Context, namespace, name string) (again time.Duration, err error) {
 	c := w.client.CoreV1().PersistentVolumeClaims(namespace)
 	claim, err := c.Get(ctx, name, metav1.GetOptions{})
 	if err != nil || claim.DeletionTimestamp != nil {
@@ -19,14 +22,14 @@ func (w *World) claim(ctx context.Context, namespace, name string) (again time.D
 	if again = w.left(w.begun, claim); again > 0 || w.health(claim) != Well {
 		return again, nil
 	}
-	if there, err := w.bindVolume(ctx, claim); err != nil || !there {
+	if there, err := w.volume(ctx, claim); err != nil || !there {
 		return 0, err
 	}
-	return 0, carried(ctx, w, claim, c.UpdateStatus, bound)
+	return 0, carried(ctx, w.World, claim, c.UpdateStatus, bound)
 }
 
-// claimsOf binds the claims that name a volume, which has come.
-func (w *World) claimsOf(ctx context.Context, volume string) (again time.Duration, err error) {
+// bindTo binds the claims that name a volume, which has come.
+func (w claims) bindTo(ctx context.Context, volume string) (again time.Duration, err error) {
 	all, err := w.client.CoreV1().PersistentVolumeClaims("").List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return 0, err
@@ -35,7 +38,7 @@ func (w *World) claimsOf(ctx context.Context, volume string) (again time.Duratio
 		if c.Spec.VolumeName != volume {
 			continue
 		}
-		wait, err := w.claim(ctx, c.Namespace, c.Name)
+		wait, err := w.bind(ctx, c.Namespace, c.Name)
 		if err != nil {
 			return 0, err
 		}
@@ -44,9 +47,9 @@ func (w *World) claimsOf(ctx context.Context, volume string) (again time.Duratio
 	return again, nil
 }
 
-// bindVolume lets the volume that a claim names say that it is bound to the claim. It reports whether the claim may say
+// volume lets the volume that a claim names say that it is bound to the claim. It reports whether the claim may say
 // so, too: not as long as it waits for the volume.
-func (w *World) bindVolume(ctx context.Context, claim *corev1.PersistentVolumeClaim) (there bool, err error) {
+func (w claims) volume(ctx context.Context, claim *corev1.PersistentVolumeClaim) (there bool, err error) {
 	if w.AtOnce || claim.Spec.VolumeName == "" {
 		return true, nil
 	}
@@ -70,7 +73,7 @@ func (w *World) bindVolume(ctx context.Context, claim *corev1.PersistentVolumeCl
 			return false, err
 		}
 	}
-	return true, carried(ctx, w, volume, c.UpdateStatus, func(v *corev1.PersistentVolume) {
+	return true, carried(ctx, w.World, volume, c.UpdateStatus, func(v *corev1.PersistentVolume) {
 		v.Status.Phase = corev1.VolumeBound
 	})
 }
@@ -80,8 +83,8 @@ func bound(c *corev1.PersistentVolumeClaim) {
 	c.Status.Capacity = c.Spec.Resources.Requests
 }
 
-// newClaim makes a claim of a StatefulSet, unless there is one.
-func (w *World) newClaim(ctx context.Context, namespace string, claim *corev1.PersistentVolumeClaim) error {
+// make makes a claim of a StatefulSet, unless there is one.
+func (w claims) make(ctx context.Context, namespace string, claim *corev1.PersistentVolumeClaim) error {
 	c := w.client.CoreV1().PersistentVolumeClaims(namespace)
 	made, err := c.Create(ctx, claim, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
@@ -90,5 +93,5 @@ func (w *World) newClaim(ctx context.Context, namespace string, claim *corev1.Pe
 	if err != nil || !w.AtOnce {
 		return err
 	}
-	return carried(ctx, w, made, c.UpdateStatus, bound)
+	return carried(ctx, w.World, made, c.UpdateStatus, bound)
 }

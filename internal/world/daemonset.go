@@ -18,7 +18,7 @@ func TemplateGeneration(d *appsv1.DaemonSet) string {
 // TemplateGenerationLabel is that label.
 const TemplateGenerationLabel = "pod-template-generation"
 
-// nodes is the part of a world that gives pods to nodes, for DaemonSets.
+// nodes is the part of a world that is about nodes, and gives pods to them for DaemonSets.
 type nodes struct{ *World }
 
 // daemonSet gives a DaemonSet a pod on each node that its template selects, cordoned or not. A pod of an older template

@@ -24,7 +24,11 @@ func (w *World) pod(ctx context.Context, namespace, name string) (again time.Dur
 		return 0, err
 	case pod.DeletionTimestamp == nil && isOver(pod):
 		return 0, nil
-	case pod.DeletionTimestamp == nil:
+	}
+	if lost, err := (nodes{w}).isLost(ctx, pod); err != nil || lost {
+		return 0, err
+	}
+	if pod.DeletionTimestamp == nil {
 		return w.start(ctx, pod)
 	}
 	if again = w.left(w.ended, pod); again > 0 {

@@ -198,7 +198,7 @@ func (m *members) join(ctx context.Context, ordinal int) error {
 			claim.Labels = map[string]string{}
 		}
 		maps.Copy(claim.Labels, m.set.Spec.Selector.MatchLabels)
-		if err := m.newClaim(ctx, m.set.Namespace, claim); err != nil {
+		if err := (claims{m.World}).make(ctx, m.set.Namespace, claim); err != nil {
 			return err
 		}
 		pod.Spec.Volumes = slices.DeleteFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {

@@ -156,7 +156,10 @@ func (w *World) Affected(was, is Object) (items []Item) {
 		}
 	}
 	if _, volume := o.(*corev1.PersistentVolume); volume && was == nil && !w.AtOnce {
-		items = append(items, Item{Resource: Claims, Name: o.GetName()}) // see claimsOf
+		items = append(items, Item{Resource: Claims, Name: o.GetName()}) // see claims.bindTo
+	}
+	if node, ok := was.(*corev1.Node); ok && isSilent(node) && !going && !isSilent(is.(*corev1.Node)) {
+		items = append(items, Item{Resource: Pods, Name: o.GetName()}) // see nodes.pods
 	}
 	_, service := o.(*corev1.Service)
 	if (resource == Pods || service) && !w.AtOnce {
@@ -210,14 +213,18 @@ func (w *World) React(ctx context.Context, i Item) (again time.Duration, err err
 		again, err = w.job(ctx, i.Namespace, i.Name)
 	case Claims:
 		if i.Namespace == "" {
-			again, err = w.claimsOf(ctx, i.Name)
+			again, err = claims{w}.bindTo(ctx, i.Name)
 		} else {
-			again, err = w.claim(ctx, i.Namespace, i.Name)
+			again, err = claims{w}.bind(ctx, i.Namespace, i.Name)
 		}
 	case Pods:
-		again, err = w.pod(ctx, i.Namespace, i.Name)
+		if i.Namespace == "" {
+			again, err = nodes{w}.pods(ctx, i.Name)
+		} else {
+			again, err = w.pod(ctx, i.Namespace, i.Name)
+		}
 	case Nodes:
-		again, err = w.node(ctx, i.Name)
+		again, err = nodes{w}.taint(ctx, i.Name)
 	case Endpoints:
 		err = services{w}.endpoints(ctx, i.Namespace)
 	}

@@ -21,7 +21,8 @@ import (
 //   - Pods are bound to the first node that their nodeSelector selects, that their node affinity requires and that is
 //     not cordoned, when their claims are bound; they run when the Secrets and ConfigMaps are there that they need, get
 //     ready when their readiness gates are true as well, and go when they are deleted. There is a node, unless
-//     [Options.Manifests] has others. Pods with a scheduler of their own wait for it.
+//     [Options.Manifests] has others. Pods with a scheduler of their own wait for it. Nothing becomes of pods on a node
+//     that is reported not to be ready, until it is.
 //   - Deployments are rolled out by ReplicaSets, within maxSurge and maxUnavailable; ReplicaSets have pods.
 //   - StatefulSets have pods and claims, in order; DaemonSets have a pod on each node that their nodeSelector selects
 //     and their node affinity requires.

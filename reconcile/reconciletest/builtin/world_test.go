@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -308,4 +309,54 @@ spec: {volumeName: disk, accessModes: [ReadWriteOnce], resources: {requests: {st
 			return nil
 		},
 	})
+}
+
+// TestNothingBecomesOfPodsOnASilentNode until it is heard of again.
+func TestNothingBecomesOfPodsOnASilentNode(t *testing.T) {
+	const pod = `
+apiVersion: v1
+kind: Pod
+metadata: {name: %[1]s, namespace: default}
+spec: {nodeName: node, containers: [{name: c, image: c}]}
+`
+	reports := func(status corev1.ConditionStatus) reconciletest.Step {
+		return reconciletest.StepFunc("the node is reported", func(ctx context.Context, cfg *rest.Config) error {
+			nodes := kubernetes.NewForConfigOrDie(cfg).CoreV1().Nodes()
+			n, err := nodes.Get(ctx, "node", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}
+			_, err = nodes.UpdateStatus(ctx, n, metav1.UpdateOptions{})
+			return err
+		})
+	}
+	steps := append(reconciletest.ApplyYAML(fmt.Sprintf(pod, "old")), reports(corev1.ConditionUnknown),
+		reconciletest.ApplyYAML(fmt.Sprintf(pod, "new"))[0], reconciletest.Delete("pods", "default", "old"))
+	for name, heard := range map[string]bool{"silent": false, "heard of": true} {
+		after := slices.Clone(steps)
+		if heard {
+			after = append(after, reports(corev1.ConditionTrue))
+		}
+		t.Run(name, func(t *testing.T) {
+			reconciletest.Check(t, reconciletest.Scenario{
+				Run: func(ctx context.Context, _ *rest.Config) error {
+					<-ctx.Done()
+					return nil
+				},
+				Server: reconciletest.Options{Kinds: Kinds()},
+				World:  &reconciletest.World{},
+				Steps:  after,
+				Replay: fmt.Sprintf("v1 seed=0 steps=%d: ", len(after)),
+				Settled: func(s *reconciletest.Server) error {
+					_, there := reconciletest.Get[*corev1.Pod](s, "pods", "default", "old")
+					p, _ := reconciletest.Get[*corev1.Pod](s, "pods", "default", "new")
+					if runs := p.Status.Phase == corev1.PodRunning; runs != heard || there == heard {
+						return fmt.Errorf("runs: %t, still there: %t", runs, there)
+					}
+					return nil
+				},
+			})
+		})
+	}
 }
