@@ -155,6 +155,9 @@ func search(t *testing.T, sc Scenario) *check {
 	// The ones of the package remember the time of the last error, which is one of another bubble.
 	utilruntime.ErrorHandlers = nil
 	defer func() { utilruntime.ErrorHandlers = handlers }()
+	if err := sc.Server.prepare(); err != nil {
+		t.Fatalf("reconciletest.Check: Scenario.Server: %v", err)
+	}
 	c := newCheck(t, &sc, limit)
 	if sc.Replay != "" {
 		c.replay(sc.Replay)

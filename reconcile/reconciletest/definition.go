@@ -3,6 +3,7 @@ package reconciletest
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -257,6 +258,7 @@ func createDefinition(s *Server, d *definition) error {
 	completeDefinition(u)
 	u.SetUID(s.newUID())
 	s.resources.define(d.Metadata.Name, u.GetUID())
+	s.first[u.GetUID()] = true
 	u.SetCreationTimestamp(metav1.NewTime(now()))
 	u.SetGeneration(1)
 	establish(u, d.storage())
@@ -265,6 +267,24 @@ func createDefinition(s *Server, d *definition) error {
 	}
 	_, err := s.store.write(definitions.GroupResource(), keyOf(u), nil, u)
 	return err
+}
+
+// withoutSchemas returns a definition without its schemas, which cannot be changed. What is left is shared.
+func withoutSchemas(u *unstructured.Unstructured) *unstructured.Unstructured {
+	spec, _ := u.Object["spec"].(map[string]any)
+	versions, _ := spec["versions"].([]any)
+	var less []any
+	for _, v := range versions {
+		version, _ := v.(map[string]any)
+		version = maps.Clone(version)
+		delete(version, "schema")
+		less = append(less, version)
+	}
+	spec = maps.Clone(spec)
+	spec["versions"] = less
+	o := maps.Clone(u.Object)
+	o["spec"] = spec
+	return &unstructured.Unstructured{Object: o}
 }
 
 // establish gives a new definition the status that it has once its names are accepted.

@@ -250,16 +250,18 @@ func (c *collector) keepDefinition(i item, items []item) bool {
 		return false // those are the base's
 	}
 	u := i.object.(*unstructured.Unstructured)
+	isNew := !i.deleting() && conditionStatus(u, "Established") != "True"
+	if !isNew && !(i.deleting() && i.has(cleanup)) {
+		return false
+	}
 	next := u.DeepCopy()
 	switch {
-	case !i.deleting() && conditionStatus(u, "Established") != "True":
+	case isNew:
 		of, err := serveKind(c.server, u)
 		if err != nil {
 			return false // it was admitted
 		}
 		establish(next, of.storage())
-	case !i.deleting() || !i.has(cleanup):
-		return false
 	case setCondition(next, "Terminating", "True", "InstanceDeletionInProgress",
 		"CustomResource deletion is in progress"):
 	case !c.cleanUp(u.GetName(), items):

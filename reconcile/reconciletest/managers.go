@@ -167,11 +167,15 @@ var customType = sync.OnceValue(func() typed.ParseableType {
 
 // typed is the type of custom resources with this schema.
 func (s *structure) typed() typed.ParseableType {
-	plain := customType()
 	if s == nil {
-		return plain
+		return customType()
 	}
-	root := typeOf(s.root)
+	return s.merging()
+}
+
+// mergingOf makes the type of custom resources with a schema.
+func mergingOf(of *spec.Schema) typed.ParseableType {
+	plain, root := customType(), typeOf(of)
 	metadata, any := "metadata", "any"
 	var fields []schema.StructField
 	for _, f := range root.Map.Fields {
@@ -184,7 +188,7 @@ func (s *structure) typed() typed.ParseableType {
 		schema.StructField{Name: "kind", Type: schema.TypeRef{Inlined: schema.Atom{Scalar: new(schema.String)}}},
 		schema.StructField{Name: "metadata", Type: schema.TypeRef{NamedType: &metadata},
 			Default: map[string]interface{}{}})
-	if preserves, _ := s.root.Extensions.GetBool(preserveUnknown); preserves {
+	if preserves, _ := of.Extensions.GetBool(preserveUnknown); preserves {
 		root.Map.ElementType = schema.TypeRef{NamedType: &any}
 	}
 	parser := &typed.Parser{}

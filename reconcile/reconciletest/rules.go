@@ -21,10 +21,10 @@ type RuleCompiler interface {
 // schema allows; old is nil for a creation. It must not change them. Safe for concurrent use.
 type RuleCheck func(object, old map[string]any) field.ErrorList
 
-// compileRules compiles the rules of the resource, if it has some.
+// compileRules compiles the rules of the resource, if it has some that are not compiled yet.
 func (r *Resource) compileRules(compiler RuleCompiler) error {
 	switch {
-	case r.schema == nil || !r.schema.ruled:
+	case r.schema == nil || !r.schema.ruled || r.schema.check != nil:
 		return nil
 	case compiler == nil:
 		return fmt.Errorf("its schema has rules in CEL (%s), which need a compiler: "+

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	"k8s.io/kube-openapi/pkg/validation/strfmt"
 	"k8s.io/kube-openapi/pkg/validation/validate"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
 // structure is the schema of a custom resource: "structural", as Kubernetes calls it, so that each node has a type, and
@@ -32,6 +34,7 @@ type structure struct {
 	openAPI []byte
 	ruled   bool
 	check   RuleCheck
+	merging func() typed.ParseableType // as server-side apply needs it, which all servers share
 }
 
 // document returns the schema as a tree of JSON.
@@ -70,7 +73,8 @@ func readSchema(data []byte) (*structure, error) {
 	if err := prepare(root, tree, ""); err != nil {
 		return nil, err
 	}
-	return &structure{root: root, openAPI: data, ruled: hasRules(root)}, nil
+	merging := sync.OnceValue(func() typed.ParseableType { return mergingOf(root) })
+	return &structure{root: root, openAPI: data, ruled: hasRules(root), merging: merging}, nil
 }
 
 // prepare checks a node and all below it, and turns what Kubernetes says by extensions into what the validator

@@ -94,7 +94,8 @@ type Server struct {
 	rules      RuleCompiler
 	types      managedfields.TypeConverter
 
-	uninstalled map[string][]byte // by name of the definition
+	uninstalled map[string][]byte  // by name of the definition
+	first       map[types.UID]bool // the definitions that are there from the beginning
 
 	// Guarded by store.mu: what happens to calls of webhooks, and how many calls and reviews there were.
 	hookFault          func(WebhookCall) Fault
@@ -131,19 +132,17 @@ func NewServer(t testing.TB, o Options) *Server {
 // The server keeps every version of every object, so its memory grows with each write.
 func Start(o Options) (*Server, error) {
 	s := &Server{
-		t: program{}, store: newStore(), generated: map[identity]string{}, aggregated: maps.Clone(o.Aggregated),
+		t: program{}, store: newStore(), generated: map[identity]string{}, first: map[types.UID]bool{},
 		codecs: serializer.NewCodecFactory(scheme.Scheme), random: rand.New(rand.NewPCG(o.Seed, 0)),
 		webhooks: o.Webhooks, rules: o.Rules, types: applyconfigurations.NewTypeConverter(scheme.Scheme),
+		aggregated: maps.Clone(o.Aggregated),
 	}
 	s.collector = newCollector(s, cmp.Or(o.CollectAfter, 10*time.Millisecond))
 	s.direct = s.Link()
-	var err error
-	if len(o.Roles) > 0 {
-		if s.access, err = readAccess(o.Roles); err != nil {
-			return nil, err
-		}
-	}
 	served, err := servedAtFirst(o)
+	if err == nil && len(o.Roles) > 0 {
+		s.access, err = readAccess(o.Roles)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -188,6 +187,21 @@ func Start(o Options) (*Server, error) {
 		return nil, fmt.Errorf("manifests: %w", err)
 	}
 	return s, nil
+}
+
+// prepare does once what is the same for all servers that are made with the options.
+func (o *Options) prepare() error {
+	defined, err := readDefinitions(o.CRDs)
+	if err != nil {
+		return err
+	}
+	o.CRDs, o.Resources = nil, slices.Concat(defined, o.Resources)
+	for i := range o.Resources {
+		if err := o.Resources[i].compileRules(o.Rules); err != nil {
+			return fmt.Errorf("resource %s: %w", o.Resources[i].GroupVersionResource, err)
+		}
+	}
+	return nil
 }
 
 // servedAtFirst returns the resources that options ask for.
