@@ -17,6 +17,16 @@ var crdCorpus = []conversation{
 			`"free":{"any":{"thing":1},"known":{"x":"1","y":"2"}}}`),
 		merge("backups/a", `{"spec":{"nonsense":1,"free":{"other":[1,{"x":2}]}}}`),
 		jsonPatch("backups/a", `[{"op":"add","path":"/spec/nonsense","value":1}]`), get("backups/a")}},
+	{"unknown fields in lists that keep them, and in an apply", []step{
+		post("backups", "a", `"spec":{"database":"x","loose":[{"a.b":"1","c":{"d":[1,{"e":2}]}}],`+
+			`"deep":[{"known":{"x":1},"other":{"y":{"z":1}}}]}`),
+		apply("backups/b?fieldManager=one", `"spec":{"database":"x","loose":[{"a.b":"1","c":{"d":[1]}}]}`),
+		apply("backups/b?fieldManager=one", `"spec":{"database":"x","loose":[{"a.b":"2"},{"c":"3"}]}`),
+		apply("backups/b?fieldManager=two", `"spec":{"loose":[{"a.b":"3"}]}`),
+		apply("backups/c?fieldManager=one", `"spec":{"database":"x","deep":[{"known":{"x":1},"other":{"y":1}}]}`),
+		apply("backups/d?fieldManager=one", `"spec":{"database":"x","bare":{"x":1}}`),
+		apply("backups/e?fieldManager=one", `"spec":{"database":"x","free":{"known":{"x":"1","y":"2"}}}`),
+		get("backups/a"), get("backups/b"), get("backups/c")}},
 	{"unknown fields, strictly", []step{
 		post("backups?fieldValidation=Strict", "a",
 			`"spec":{"database":"x","nonsense":{"y":1},"retention":{"more":2}}`),

@@ -175,7 +175,7 @@ func (s *structure) typed() typed.ParseableType {
 
 // mergingOf makes the type of custom resources with a schema.
 func mergingOf(of *spec.Schema) typed.ParseableType {
-	plain, root := customType(), typeOf(of)
+	plain, root := customType(), typeOf(of, false)
 	metadata, any := "metadata", "any"
 	var fields []schema.StructField
 	for _, f := range root.Map.Fields {
@@ -188,7 +188,7 @@ func mergingOf(of *spec.Schema) typed.ParseableType {
 		schema.StructField{Name: "kind", Type: schema.TypeRef{Inlined: schema.Atom{Scalar: new(schema.String)}}},
 		schema.StructField{Name: "metadata", Type: schema.TypeRef{NamedType: &metadata},
 			Default: map[string]interface{}{}})
-	if preserves, _ := of.Extensions.GetBool(preserveUnknown); preserves {
+	if keepsUnknown(of) {
 		root.Map.ElementType = schema.TypeRef{NamedType: &any}
 	}
 	parser := &typed.Parser{}
@@ -202,18 +202,20 @@ func mergingOf(of *spec.Schema) typed.ParseableType {
 }
 
 // typeOf says how values of a schema are merged: maps field by field and lists as a whole, unless the schema says
-// something else.
-func typeOf(s *spec.Schema) schema.Atom {
+// something else. preserves: they are below one that keeps unknown fields; a merge takes all then, and what is not
+// to be kept is pruned after it.
+func typeOf(s *spec.Schema, preserves bool) schema.Atom {
+	preserves = preserves || keepsUnknown(s)
 	refer := func(s *spec.Schema) schema.TypeRef {
-		preserves, _ := s.Extensions.GetBool(preserveUnknown)
 		if isIntOrString, _ := s.Extensions.GetBool(intOrString); isIntOrString {
 			return schema.TypeRef{Inlined: schema.Atom{Scalar: new(schema.Scalar("untyped"))}}
 		}
-		if preserves && len(s.Properties) == 0 && s.Items == nil {
+		bare := len(s.Properties) == 0 && s.AdditionalProperties == nil && s.Items == nil
+		if bare && (keepsUnknown(s) || s.Type.Contains("object")) {
 			name := "any"
 			return schema.TypeRef{NamedType: &name}
 		}
-		return schema.TypeRef{Inlined: typeOf(s)}
+		return schema.TypeRef{Inlined: typeOf(s, preserves)}
 	}
 	switch {
 	case s.Type.Contains("object"):
@@ -228,7 +230,7 @@ func typeOf(s *spec.Schema) schema.Atom {
 		}
 		if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
 			m.ElementType = refer(s.AdditionalProperties.Schema)
-		} else if preserves, _ := s.Extensions.GetBool(preserveUnknown); preserves {
+		} else if preserves {
 			name := "any"
 			m.ElementType = schema.TypeRef{NamedType: &name}
 		}

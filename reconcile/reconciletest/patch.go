@@ -187,6 +187,9 @@ func (s *Server) applied(c *call, live object, opts metav1.PatchOptions) (object
 	}
 	o := merged.(object)
 	o.GetObjectKind().SetGroupVersionKind(c.resource.gvk())
+	if c.resource.schema != nil { // the merge has kept what is below an object without properties
+		c.resource.schema.prune(o.(*unstructured.Unstructured).Object)
+	}
 	if c.resource.family == nil || c.resource.specChanged(o, live) { // else a real server takes what is there
 		c.resource.applyDefaults(o)
 	}

@@ -220,11 +220,10 @@ func (s *structure) prune(content map[string]any) []string {
 func pruneField(m map[string]any, name string, v any, s *spec.Schema, path string, unknown *[]string) {
 	at := strings.TrimPrefix(path+"."+name, ".")
 	_, declared := s.Properties[name]
-	preserves, _ := s.Extensions.GetBool(preserveUnknown)
 	switch {
 	case declared || s.AdditionalProperties != nil:
 		pruneValue(v, child(s, name), at, unknown)
-	case !preserves:
+	case !keepsUnknown(s):
 		*unknown = append(*unknown, at)
 		delete(m, name)
 	}
@@ -245,14 +244,31 @@ func pruneValue(x any, s *spec.Schema, path string, unknown *[]string) {
 		if s.Items != nil {
 			item = s.Items.Schema
 		}
-		preserves, _ := s.Extensions.GetBool(preserveUnknown)
-		if item == nil && preserves {
-			return
+		if keepsUnknown(s) {
+			item = preserving(item)
 		}
 		for i, v := range x {
 			pruneValue(v, item, fmt.Sprintf("%s[%d]", path, i), unknown)
 		}
 	}
+}
+
+// keepsUnknown reports whether a schema says that unknown fields are kept.
+func keepsUnknown(s *spec.Schema) bool {
+	preserves, _ := s.Extensions.GetBool(preserveUnknown)
+	return preserves
+}
+
+// preserving returns the schema of the elements of a list that keeps what it does not know: they do so, too. nil: they
+// have none.
+func preserving(item *spec.Schema) *spec.Schema {
+	p := spec.Schema{}
+	if item != nil {
+		p = *item
+	}
+	p.Extensions = maps.Clone(p.Extensions)
+	p.AddExtension(preserveUnknown, true)
+	return &p
 }
 
 // validate says what is wrong with an object. On an update what is wrong with a part that has not changed is let pass:
