@@ -142,10 +142,3 @@ func TestExhaustiveCrashesAfterAColdStart(t *testing.T) {
 	s.Replay = "v1 seed=0 steps=1: cold start; crash before create configmaps #1"
 	require.Len(t, reconciletest.Search(t, s), 1)
 }
-
-// TestWhatIsHeldBackIsHeldBackFromTheNextIncarnation as well: its watches bring nothing either.
-func TestWhatIsHeldBackIsHeldBackFromTheNextIncarnation(t *testing.T) {
-	story := strings.Join(reconciletest.Story(t, greets(plain(right)),
-		"v1 seed=0 steps=3: down in step 1; unseen step 1"), "\n")
-	require.Regexp(t, `step 2: [^\n]*\n[^\n]*the watches begin anew(.*\n)+.*update configmaps`, story)
-}

@@ -2,6 +2,7 @@ package reconciletest_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -319,4 +321,39 @@ func ignoreThere(err error) error {
 		return nil
 	}
 	return err
+}
+
+// TestWhatIsRandomInATemplateIsNotCompared, such as the digest of a key, and so no ReplicaSet whose name has a hash of
+// the template, and no pod.
+func TestWhatIsRandomInATemplateIsNotCompared(t *testing.T) {
+	labels := map[string]string{"app": "a"}
+	reconciletest.Check(t, reconciletest.Scenario{
+		Run: plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+			text, _, _ := unstructured.NestedString(g.Object, "spec", "text")
+			all := c.core.AppsV1().Deployments("default")
+			d, err := all.Get(ctx, "a", metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				controls := true
+				_, err = all.Create(ctx, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "a",
+					OwnerReferences: []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Greeting", Name: "a",
+						UID: g.GetUID(), Controller: &controls}}},
+					Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels},
+						Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels,
+							Annotations: map[string]string{"key": rand.Text()}},
+							Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: text}}}}}},
+					metav1.CreateOptions{})
+				return err
+			}
+			if err != nil || d.Spec.Template.Spec.Containers[0].Image == text {
+				return err
+			}
+			d.Spec.Template.Spec.Containers[0].Image = text
+			_, err = all.Update(ctx, d, metav1.UpdateOptions{})
+			return err
+		}),
+		Server: reconciletest.Options{Resources: []reconciletest.Resource{{GroupVersionResource: greetings,
+			Kind: "Greeting", Status: true}}},
+		World: &reconciletest.World{}, Steps: reconciletest.ApplyYAML(greeting("one"), greeting("two")),
+		Limit: 5 * time.Second, Budget: 100 * time.Millisecond,
+	})
 }

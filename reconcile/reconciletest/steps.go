@@ -231,7 +231,7 @@ func (r *stepRun) before(d disturbance) {
 		}
 		r.crash(d, false)
 	case unseen:
-		if sees {
+		if sees && len(d.among(r.processes)) > 0 {
 			r.disturb(d)
 			r.hide(d)
 		}

@@ -42,11 +42,15 @@ func newVariance() *variance {
 		given: make(map[string]bool), clocked: make(map[string]bool)}
 }
 
-var countText = regexp.MustCompile(`\(\d+\)$`) // of objects with one generated name
+var (
+	countText = regexp.MustCompile(`\(\d+\)$`) // of objects with one generated name
+	hashText  = regexp.MustCompile(`<hash of [0-9a-f]+>`)
+)
 
-// alikeObjects names the objects that differ from one only by numbers in their names.
+// alikeObjects names the objects that differ from one only by numbers in their names, or by the content that a hash in
+// their names is of.
 func alikeObjects(object string) string {
-	return withoutNumbers(countText.ReplaceAllString(object, ""))
+	return withoutNumbers(hashText.ReplaceAllString(countText.ReplaceAllString(object, ""), "<hash>"))
 }
 
 // matter returns the differences that something has to be blamed for.
