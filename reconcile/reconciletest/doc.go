@@ -265,6 +265,8 @@
 //	a lock                     Who waits for a time or for an answer with a lock held keeps time from passing for the
 //	                           others that want it. A channel with one element does the same, and may be held.
 //	another process, a pipe    Leave it out, or see below.
+//	work without a pause       Work takes no virtual time: a loop that asks for the time until it has come never ends.
+//	                           Check believes that after a minute.
 //
 // Go ends the test with a fatal error about synctest if a goroutine from outside uses a channel or a timer of a run, or
 // a run those of an earlier one; its stack has the line. Files are those of the machine: they stay from one run to the

@@ -18,10 +18,11 @@ import (
 const (
 	// lookEvery is how often a run is looked at that does not move, and stillFor how often it has to look the same
 	// until it is taken to stand still for good: patientFor if it waits for what may end by itself, such as another
-	// process. All are about real time.
+	// process, and workFor if it is at work all the time. All are about real time.
 	lookEvery  = time.Second
 	stillFor   = 3
 	patientFor = 30
+	workFor    = 60
 )
 
 // play runs a schedule in a bubble of its own, and fails the test if the run stands still since it waits for something
@@ -65,6 +66,7 @@ type watchman struct {
 	last int64  // turns, the last time
 	seen string // what the run waited for then
 	same int    // how often it was that
+	busy int    // how often it was at work
 }
 
 // look returns what the run waits for if it stands still, and whether that is for good; empty: it does not, or not yet,
@@ -72,16 +74,20 @@ type watchman struct {
 func (w *watchman) look() (text string, good bool) {
 	bubble, turns := w.bubble.Load(), w.turns.Load()
 	if bubble == nil || turns != w.last {
-		w.last, w.seen, w.same = turns, "", 0
+		w.last, w.seen, w.same, w.busy = turns, "", 0, 0
 		return "", false
 	}
-	text, passes := strandedIn(stacksOf(*bubble))
+	stacks := stacksOf(*bubble)
+	text, passes := strandedIn(stacks)
 	if text == "" || text != w.seen {
 		w.seen, w.same = text, 0
 	}
 	w.same++
 	switch {
 	case text == "":
+		if w.busy++; w.busy >= workFor {
+			return busyIn(stacks), true
+		}
 		return "", false
 	case passes && w.same >= patientFor, !passes && w.same >= stillFor:
 		return text, true
@@ -145,6 +151,20 @@ func strandedIn(stacks []string) (text string, passes bool) {
 			strings.Join(slices.Compact(held), ", ")
 	}
 	return text, passes
+}
+
+// busyIn says which goroutines of a bubble are at work.
+func busyIn(stacks []string) string {
+	var all []string
+	for _, stack := range stacks {
+		state := stateText.FindStringSubmatch(stack)
+		if state != nil && slices.Contains([]string{"running", "runnable", "sleep"}, state[1]) {
+			all = append(all, fmt.Sprintf("\n  %s: it works, and neither waits nor asks the server;\n    work takes "+
+				"no virtual time, so that a loop until a time has come has to wait for it", where(stack)))
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(slices.Compact(all), "")
 }
 
 // advice says what a goroutine waits for, and what to do about it.
