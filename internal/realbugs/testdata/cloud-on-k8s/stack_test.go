@@ -94,7 +94,7 @@ func TestBeat(t *testing.T) {
 			of("logs", "debug", onEach)+of("more", "info", onEach), of("more", "info", some)),
 			reconciletest.Delete(resource, "default", "old")),
 		Settled: func(s *reconciletest.Server) error {
-			for name, nodes := range map[string]int{"logs": 1, "more": 2} {
+			for name, nodes := range map[string]int{"logs": 2, "more": 2} {
 				b, err := there[*beatv1beta1.Beat](s, resource, name)
 				if err == nil {
 					err = errors.Join(want("nodes of "+name, b.Status.AvailableNodes, nodes),
