@@ -55,8 +55,8 @@ func fillUp[T any](r *reflector[T]) {
 	before, opts := r.filled, r.selector
 	opts.Limit = r.pageSize
 	comes := func(e wire.Event) bool {
-		slice, keeps := r.share.judgeEvent(e)
-		return keeps && r.share.fills(slice, before) && !r.share.fills(slice, growth)
+		slice, _ := r.share.judgeEvent(e)
+		return r.share.fills(slice, before) && !r.share.fills(slice, growth)
 	}
 	f.lister.Go("list for slices that have come", func() {
 		pace := lifecycle.Backoff{Base: 800 * time.Millisecond, Cap: 30 * time.Second, Costly: true, Purpose: r.purpose}
@@ -146,7 +146,7 @@ func (f *filling) stop() {
 func receiveFilling[T any](r *reflector[T], a arrival, more bool) error {
 	f := r.filling
 	if !more {
-		if f.least == "" || !kube.Older(f.version, f.least) { // else another list brings what the event has changed
+		if !kube.Older(f.version, f.least) { // else another list brings what the event has changed
 			r.filled = f.growth
 			r.fifo.fill(r.filled)
 		}

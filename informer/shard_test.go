@@ -1,8 +1,11 @@
 package informer
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -18,6 +21,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/klog/v2"
@@ -32,11 +36,15 @@ type slicer struct {
 	cache Sharded // set when Run begins
 	of    int     // of the first call of Keep, by Join
 	keeps []int
+	slow  sync.Map // names of objects whose first Hash takes 10 s: what the decoder has of a watch waits for it
 }
 
 func (s *slicer) KeyOnly() bool { return s.byKey }
 
 func (s *slicer) Hash(o *metav1.ObjectMeta) (uint64, bool) {
+	if _, slow := s.slow.LoadAndDelete(o.Name); slow {
+		time.Sleep(10 * time.Second)
+	}
 	text := o.Labels["slice"]
 	if s.byKey {
 		text = o.Name[len(o.Name)-1:]
@@ -200,7 +208,9 @@ func onlyAShare[T Object, V any](t *testing.T, build func(*land, Options[T]) (*S
 			require.Equal(t, len(inf.followed.Load().listWatches), w.lists()-before, "one list of each namespace")
 		}
 		require.Equal(t, 2, inf.Health().Slices)
-		s.keep(2) // a slice goes
+		before = w.lists()
+		s.keep(2, 1) // nothing changes
+		s.keep(2)    // a slice goes
 		said("Deleted p2 left")
 		w.delete("one", "p5")
 		said("Deleted p5")
@@ -208,6 +218,7 @@ func onlyAShare[T Object, V any](t *testing.T, build func(*land, Options[T]) (*S
 		said()
 		s.keep()
 		said("Deleted q left")
+		require.Equal(t, before, w.lists())
 		require.Equal(t, []Key{{Namespace: "one", Name: "a"}, {Namespace: "one", Name: "b"},
 			{Namespace: "one", Name: "p1"}}, sorted(inf.Keys()))
 		_, _, err = inf.Live(t.Context(), Key{Namespace: "one", Name: "q"})
@@ -464,6 +475,75 @@ func TestAListBesideTheWatchIsOld(t *testing.T) {
 	}, "one")
 }
 
+// TestAnEventIsDecodedBeforeItsSliceComes, and received after: then it has no object, which a list has to bring.
+func TestAnEventIsDecodedBeforeItsSliceComes(t *testing.T) {
+	for name, lags := range map[string]bool{"and a list is later": false, "and a list is older": true} {
+		t.Run(name, func(t *testing.T) {
+			inLand(t, func(t *testing.T, w *land) {
+				s := &slicer{of: 4, keeps: []int{1}}
+				inf, err := New(w.ours(t), Options[*corev1.Pod]{Shard: s})
+				require.NoError(t, err)
+				w.fail("", func(_ context.Context, next func() (*http.Response, error)) (*http.Response, error) {
+					answer, err := next()
+					answer.Body = twoAtOnce{answer.Body}
+					return answer, err
+				})
+				run(t, inf)
+				synced(t, inf)
+				old := w.listed("one")
+				s.slow.Store("second", nil)
+				w.inSlice("one", "first", 2)
+				w.inSlice("one", "second", 1)
+				time.Sleep(5 * time.Second) // the first is decoded, and the second is not
+				w.fail("", func(_ context.Context, next func() (*http.Response, error)) (*http.Response, error) {
+					w.fail("", nil)
+					answer, err := next()
+					if lags {
+						answer.Body.Close()
+						answer = old
+					}
+					time.Sleep(10 * time.Second) // the events come in between
+					return answer, err
+				})
+				before := w.lists()
+				s.keep(1, 2)
+				require.NoError(t, s.cache.Wait(t.Context(), []int{2}))
+				_, held := inf.Get(Key{Namespace: "one", Name: "first"})
+				require.True(t, held)
+				want := 1
+				if lags {
+					want = 2
+				}
+				require.Equal(t, want, w.lists()-before)
+			}, "one")
+		})
+	}
+}
+
+// twoAtOnce is the body of an answer that brings pods first and second at once.
+type twoAtOnce struct{ io.ReadCloser }
+
+func (b twoAtOnce) Read(into []byte) (n int, err error) {
+	has := func(name string) bool { return bytes.Contains(into[:n], []byte(name)) }
+	for err == nil && (n == 0 || has("first") && !has("second")) {
+		var more int
+		more, err = b.ReadCloser.Read(into[n:])
+		n += more
+	}
+	return n, err
+}
+
+// listed is the answer to a list that was asked for now.
+func (w *land) listed(namespace string) *http.Response {
+	w.Helper()
+	list, err := w.pods(namespace).List(w.Context(), metav1.ListOptions{})
+	require.NoError(w, err)
+	list.APIVersion, list.Kind = "v1", "PodList"
+	body, err := json.Marshal(list)
+	require.NoError(w, err)
+	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(bytes.NewReader(body)), Header: http.Header{}}
+}
+
 // TestARefusedNamespaceKeepsNoSlice from coming to the others.
 func TestARefusedNamespaceKeepsNoSlice(t *testing.T) {
 	inLand(t, func(t *testing.T, w *land) {
@@ -480,6 +560,57 @@ func TestARefusedNamespaceKeepsNoSlice(t *testing.T) {
 		_, held := inf.Get(Key{Namespace: "one", Name: "p"})
 		require.True(t, held)
 	}, "one", "two")
+}
+
+// TestWaitSaysWhatKeepsASlice from coming: of several namespaces, the error of one that has not all of it.
+func TestWaitSaysWhatKeepsASlice(t *testing.T) {
+	broken := reconciletest.Refuse(apierrors.NewInternalError(fmt.Errorf("no")))
+	within := func(t *testing.T, s *slicer) error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		err := s.cache.Wait(ctx, s.keeps)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		return err
+	}
+	t.Run("of another namespace", func(t *testing.T) {
+		inLand(t, func(t *testing.T, w *land) {
+			s := &slicer{of: 4, keeps: []int{1}}
+			inf, err := NewNamespaced(w.ours(t).In, []string{"one", "two"}, Options[*corev1.Pod]{Shard: s})
+			require.NoError(t, err)
+			run(t, inf)
+			synced(t, inf)
+			w.fail("one", broken)
+			w.fail("two", hang)
+			s.keep(1, 2)
+			require.ErrorContains(t, within(t, s), "namespace one")
+			w.fail("one", nil)
+			time.Sleep(29 * time.Second)
+			require.NotContains(t, within(t, s).Error(), "namespace one", "it has all of it by now")
+		}, "one", "two")
+		inLand(t, func(t *testing.T, w *land) {
+			s := &slicer{of: 4, keeps: []int{1}}
+			inf, err := NewNamespaced(w.ours(t).In, []string{"one", "two"}, Options[*corev1.Pod]{Shard: s})
+			require.NoError(t, err)
+			run(t, inf)
+			synced(t, inf)
+			w.fail("one", hang)
+			w.fail("two", broken)
+			s.keep(1, 2)
+			require.ErrorContains(t, within(t, s), "namespace two")
+		}, "one", "two")
+	})
+	t.Run("of another selection", func(t *testing.T) {
+		inLand(t, func(t *testing.T, w *land) {
+			s := &slicer{of: 4, keeps: []int{1}}
+			inf, err := New(w.ours(t), Options[*corev1.Pod]{Shard: s})
+			require.NoError(t, err)
+			run(t, inf)
+			synced(t, inf)
+			w.fail("", broken)
+			w.rescope(inf, func(s *Scope) { s.LabelSelector = labels.SelectorFromSet(labels.Set{"x": ""}) })
+			require.True(t, apierrors.IsInternalError(within(t, s)))
+		}, "one")
+	})
 }
 
 // TestTheNumberOfSlicesChanges: nothing of the old numbers is taken for one of the new, however soon the next call of
@@ -514,7 +645,41 @@ func TestTheNumberOfSlicesChanges(t *testing.T) {
 		require.Len(t, inf.Keys(), 4)
 		require.NoError(t, told.folded(want))
 		require.NoError(t, told.err())
+		s.cache.Keep(0, nil) // nobody knows any more how many there are
+		synctest.Wait()
+		require.Len(t, inf.Keys(), 2, "a and b")
+		s.cache.Keep(8191, nil)
+		require.Panics(t, func() { s.cache.Keep(8192, nil) })
 	}, "one")
+}
+
+// TestAListIsBeforeThoseThatGo with the old number of slices: what it brings of the new ones stays, though the store
+// has it already.
+func TestAListIsBeforeThoseThatGo(t *testing.T) {
+	inLand(t, func(t *testing.T, w *land) {
+		w.inSlice("two", "p", 1)
+		s := &slicer{of: 4, keeps: []int{1}}
+		inf, err := NewNamespaced(w.ours(t).In, []string{"one", "two"}, Options[*corev1.Pod]{Shard: s})
+		require.NoError(t, err)
+		_, err = inf.AddHandler(func(e Event[*corev1.Pod]) {
+			if e.Key.Name == "slow" {
+				time.Sleep(20 * time.Second)
+			}
+		}, HandlerOptions{Inline: true})
+		require.NoError(t, err)
+		told := w.listen(inf)
+		run(t, inf)
+		synced(t, inf)
+		w.inSlice("one", "slow", 1) // the store turns to namespace two next, and to the share after that
+		time.Sleep(time.Second)
+		s.of = 8
+		s.keep(1)
+		require.NoError(t, s.cache.Wait(t.Context(), []int{1}))
+		synctest.Wait()
+		_, held := inf.Get(Key{Namespace: "two", Name: "p"})
+		require.True(t, held)
+		require.NotContains(t, told.lines(), "Deleted p unknown")
+	}, "one", "two")
 }
 
 // TestSlicesThatComeAllTheTime do not keep the first of them waiting: each list goes on to its end.
@@ -523,8 +688,11 @@ func TestSlicesThatComeAllTheTime(t *testing.T) {
 		for i := range 16 {
 			w.inSlice("one", fmt.Sprint("p", i), i)
 		}
-		s := &slicer{of: 16, keeps: []int{0}}
-		inf, err := New(w.ours(t), Options[*corev1.Pod]{Shard: s})
+		s, taken := &slicer{of: 16, keeps: []int{0}}, 0
+		inf, err := New(w.ours(t), Options[*corev1.Pod]{Shard: s, Transform: func(p *corev1.Pod) (*corev1.Pod, error) {
+			taken++
+			return p, nil
+		}})
 		require.NoError(t, err)
 		run(t, inf)
 		synced(t, inf)
@@ -544,6 +712,8 @@ func TestSlicesThatComeAllTheTime(t *testing.T) {
 		}
 		require.NoError(t, s.cache.Wait(t.Context(), keeps))
 		require.Len(t, inf.Keys(), 18)
+		synctest.Wait()
+		require.Equal(t, 18, taken, "each list brings only what has come")
 		require.LessOrEqual(t, w.lists()-before, 5, "and one list is for all that came during another")
 	}, "one")
 }

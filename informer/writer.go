@@ -201,18 +201,17 @@ func (w *writer[T]) commit(l *listWatch[T], deltas []delta[T]) {
 	}
 }
 
-// seenAgainLocked notes that a list or watch has repeated the state in that row, or has told of an older one.
+// seenAgainLocked notes that a list or watch has repeated the state in that row, or has told of an older one. A
+// deletion is of an older one: see known.
 func (w *writer[T]) seenAgainLocked(row store.Row, d *delta[T]) {
 	f := w.store.Facts(row)
 	f.epoch = max(f.epoch, uint32(d.epoch))
 	if f.resourceVersion != d.resourceVersion {
 		return
 	}
-	if !d.deleted {
-		f.slice = d.slice // there may be another number of slices
-	}
+	f.slice = d.slice // there may be another number of slices
 	w.store.seenLocked(d.key, uint64(f.epoch))
-	if !d.deleted && w.every.Load() {
+	if w.every.Load() {
 		w.repeats = append(w.repeats, repeated(w.store.item(row)))
 	}
 }
