@@ -520,6 +520,33 @@ func TestAnEventIsDecodedBeforeItsSliceComes(t *testing.T) {
 	}
 }
 
+// TestASliceComesBetweenTwoEvents of one answer, before any list for it has begun.
+func TestASliceComesBetweenTwoEvents(t *testing.T) {
+	inLand(t, func(t *testing.T, w *land) {
+		s := &slicer{of: 4, keeps: []int{1}}
+		inf, err := New(w.ours(t), Options[*corev1.Pod]{Shard: s, Transform: func(p *corev1.Pod) (*corev1.Pod, error) {
+			if p.Name == "first" {
+				s.keep(1, 2)
+			}
+			return p, nil
+		}})
+		require.NoError(t, err)
+		w.fail("", func(_ context.Context, next func() (*http.Response, error)) (*http.Response, error) {
+			answer, err := next()
+			answer.Body = twoAtOnce{answer.Body}
+			return answer, err
+		})
+		run(t, inf)
+		synced(t, inf)
+		w.inSlice("one", "first", 1)
+		w.inSlice("one", "second", 2)
+		synctest.Wait()
+		require.NoError(t, s.cache.Wait(t.Context(), []int{2}))
+		_, held := inf.Get(Key{Namespace: "one", Name: "second"})
+		require.True(t, held)
+	}, "one")
+}
+
 // twoAtOnce is the body of an answer that brings pods first and second at once.
 type twoAtOnce struct{ io.ReadCloser }
 
@@ -631,7 +658,9 @@ func TestTheNumberOfSlicesChanges(t *testing.T) {
 		cancel()
 		s.of = 8
 		s.keep(1)
-		require.Error(t, s.cache.Wait(ctx, []int{1}), "it has not been listed")
+		err = s.cache.Wait(ctx, []int{1})
+		require.ErrorIs(t, err, context.Canceled, "it has not been listed")
+		require.NotContains(t, err.Error(), "nil", "no list has failed")
 		s.keep(1, 2)
 		require.Error(t, s.cache.Wait(ctx, []int{1}))
 		require.NoError(t, s.cache.Wait(t.Context(), []int{1, 2}))
@@ -680,6 +709,33 @@ func TestAListIsBeforeThoseThatGo(t *testing.T) {
 		require.True(t, held)
 		require.NotContains(t, told.lines(), "Deleted p unknown")
 	}, "one", "two")
+}
+
+// TestAnOldNumberOfSlicesComesBack while the store is busy: there is no slice of a number that is too high now.
+func TestAnOldNumberOfSlicesComesBack(t *testing.T) {
+	inLand(t, func(t *testing.T, w *land) {
+		w.inSlice("one", "p", 3)
+		s := &slicer{of: 4, keeps: []int{3}}
+		inf, err := New(w.ours(t), Options[*corev1.Pod]{Shard: s})
+		require.NoError(t, err)
+		_, err = inf.AddHandler(func(e Event[*corev1.Pod]) {
+			if e.Key.Name == "slow" {
+				time.Sleep(20 * time.Second)
+			}
+		}, HandlerOptions{Inline: true})
+		require.NoError(t, err)
+		run(t, inf)
+		synced(t, inf)
+		w.inSlice("one", "slow", -1)
+		synctest.Wait()
+		for i := range eras {
+			s.cache.Keep(3-i%2, []int{0})
+		}
+		require.NoError(t, s.cache.Wait(t.Context(), []int{0}))
+		synctest.Wait()
+		_, held := inf.Get(Key{Namespace: "one", Name: "p"})
+		require.False(t, held)
+	}, "one")
 }
 
 // TestSlicesThatComeAllTheTime do not keep the first of them waiting: each list goes on to its end.
@@ -785,6 +841,14 @@ func TestASliceGoesAndComesDuringAList(t *testing.T) {
 		require.NotContains(t, gone, "p2 false")
 		_, held := inf.Get(Key{Namespace: "one", Name: "p2"})
 		require.True(t, held)
+		w.fail("", nil)
+		w.link.DelayWatches("pods", reconciletest.Never)
+		w.delete("one", "p1")
+		list := inf.Relist("", nil)
+		for inf.Health().Listed < list {
+			time.Sleep(time.Second)
+		}
+		require.Contains(t, gone, "p1 false", "it was deleted")
 	}, "one")
 }
 
