@@ -8,7 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/reconcile"
 )
@@ -105,26 +107,36 @@ func TestACallIsStuckAtItsOwnTime(t *testing.T) {
 	})
 }
 
-// TestAStuckCallIsCountedOnce even if two of the timer's functions find it: the first may be held up until the timer,
-// which a later call has set again, fires for that one.
+// TestAStuckCallIsCountedOnce, and logged once, even if two of the timer's functions find it: the first may be held up
+// until the timer, which a later call has set again, fires for that one.
 func TestAStuckCallIsCountedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		log := &journal{}
+		ctx := klog.NewContext(t.Context(), funcr.New(func(_, line string) { log.note("%s", line) }, funcr.Options{}))
 		var checkStuck func()
 		replacements := 0
 		var c *reconcile.Controller
 		c = newController(t, func(context.Context, reconcile.Key) (reconcile.Result, error) {
 			time.Sleep(time.Hour)
 			require.Equal(t, 1, c.Stuck())
+			lines := taken(log)
+			require.Len(t, lines, 1)
+			require.Contains(t, lines[0], "Reconcile does not return")
+			require.Contains(t, lines[0], `"otherWorkers"=1 "stuckCalls"=1`)
 			checkStuck()
 			require.Equal(t, 1, c.Stuck())
+			require.Empty(t, taken(log))
 			return reconcile.Result{}, nil
 		}, reconcile.Options{Timeout: time.Minute})
 		c.Enqueue(parent)
 		claim, err := c.Queue().Take(t.Context())
 		require.NoError(t, err)
-		handle, check := c.Worker(t.Context(), func() { replacements++ })
+		handle, check := c.Worker(ctx, func() { replacements++ })
 		checkStuck = check
 		handle(claim)
+		lines := taken(log)
+		require.Len(t, lines, 1)
+		require.Contains(t, lines[0], "has returned after all")
 		require.Equal(t, 1, replacements)
 		require.Zero(t, c.Stuck())
 		require.NoError(t, c.Alive())
