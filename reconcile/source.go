@@ -32,7 +32,7 @@ type source struct {
 	from    Informer
 	cache   *debts.Cache
 	subject bool // the keys are those of the informer's objects
-	others  bool // it names keys that may be those of other objects
+	others  bool // its objects name keys that may be those of other objects
 	reads   bool // what an object names may depend on more than the object
 	added   *informer.Registration
 	invalid *naming.Invalid
@@ -238,8 +238,8 @@ func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInfor
 		c.mistake("%s: %w", verb, err)
 		return
 	}
-	s := source{name: n.Cause, from: inf, cache: ca, subject: n.Subject, others: n.Keys != nil || n.Referrers != nil,
-		reads: n.Reads, added: added, invalid: n.Invalid, each: func(name func(Key)) { n.Each(inf, name) }}
+	s := source{name: n.Cause, from: inf, cache: ca, subject: n.Subject, others: n.Keys != nil, reads: n.Reads,
+		added: added, invalid: n.Invalid, each: func(name func(Key)) { n.Each(inf, name) }}
 	if comes {
 		comer.sources = append(comer.sources, s)
 		return

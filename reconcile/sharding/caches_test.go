@@ -482,9 +482,14 @@ func TestAShareNeedsShards(t *testing.T) {
 			func(context.Context, reconcile.Key) (reconcile.Result, error) { return reconcile.Result{}, nil }),
 			reconcile.Options{})
 		require.NoError(t, err)
+		children, err := informer.New[*corev1.Secret](s.api, informer.Options[*corev1.Secret]{Shard: Keys(s.shards),
+			Name: "children"})
+		require.NoError(t, err)
 		reconcile.For(c, s.secrets)
+		reconcile.Owns(c, children, corev1.SchemeGroupVersion.WithKind("Secret"))
 		_, err = reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c},
 			Informers: []reconcile.Informer{s.parents}})
+		require.ErrorContains(t, err, "informer children has Options.Shard")
 		require.ErrorContains(t, err, "informer *v1.Secret has Options.Shard")
 		require.ErrorContains(t, err, "informer *v1.ConfigMap has Options.Shard")
 	})
