@@ -222,32 +222,43 @@ func TestAForkShowsWhatWasWritten(t *testing.T) {
 	require.Empty(t, report.Refused, "a conflict is nothing to tell of")
 }
 
-// TestAServiceGetsAnAddressThatIsFree has one in the cluster, and one with an address of its own.
-func TestAServiceGetsAnAddressThatIsFree(t *testing.T) {
-	w := newWorld(t, reconciletest.Options{})
-	service := func(name, ip string) *corev1.Service {
-		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		s.Spec.ClusterIP, s.Spec.Ports = ip, []corev1.ServicePort{{Port: 80}}
-		return s
+// TestAServiceGetsWhatIsFree has one in the cluster, and one with an address and a port of its own. A dry run, by which
+// the cluster is asked, draws nothing.
+func TestAServiceGetsWhatIsFree(t *testing.T) {
+	for _, admission := range []bool{false, true} {
+		t.Run(fmt.Sprint("admission ", admission), func(t *testing.T) {
+			w := newWorld(t, reconciletest.Options{})
+			service := func(name, ip string, port int32) *corev1.Service {
+				s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}}
+				s.Spec.Type, s.Spec.ClusterIP = corev1.ServiceTypeNodePort, ip
+				s.Spec.Ports = []corev1.ServicePort{{Port: 80, NodePort: port}}
+				return s
+			}
+			is, err := w.clients().CoreV1().Services("default").Create(t.Context(), service("is", "", 0),
+				metav1.CreateOptions{})
+			require.NoError(t, err)
+			fork, err := plan.Fork(t.Context(), w.link.Config(), plan.Options{Admission: admission})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, fork.Close()) }()
+			taken := map[any]bool{is.Spec.ClusterIP: true, is.Spec.Ports[0].NodePort: true}
+			for n := range 30 {
+				ip, port := "", int32(0)
+				if n == 0 {
+					ip, port = "10.96.0.20", 30001
+				}
+				s, err := kubernetes.NewForConfigOrDie(fork.Config()).CoreV1().Services("default").Create(t.Context(),
+					service(fmt.Sprint("new-", n), ip, port), metav1.CreateOptions{})
+				require.NoError(t, err)
+				require.NotEmpty(t, s.Spec.ClusterIP)
+				for _, drawn := range []any{s.Spec.ClusterIP, s.Spec.Ports[0].NodePort} {
+					require.False(t, taken[drawn], drawn)
+					taken[drawn] = true
+				}
+			}
+			require.True(t, taken["10.96.0.20"])
+			require.True(t, taken[int32(30001)])
+		})
 	}
-	is, err := w.clients().CoreV1().Services("default").Create(t.Context(), service("is", ""), metav1.CreateOptions{})
-	require.NoError(t, err)
-	fork, err := plan.Fork(t.Context(), w.link.Config(), plan.Options{})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, fork.Close()) }()
-	taken := map[string]bool{is.Spec.ClusterIP: true}
-	for n := range 30 {
-		ip := ""
-		if n == 0 {
-			ip = "10.96.0.20"
-		}
-		s, err := kubernetes.NewForConfigOrDie(fork.Config()).CoreV1().Services("default").Create(t.Context(),
-			service(fmt.Sprint("new-", n), ip), metav1.CreateOptions{})
-		require.NoError(t, err)
-		require.False(t, taken[s.Spec.ClusterIP], s.Spec.ClusterIP)
-		taken[s.Spec.ClusterIP] = true
-	}
-	require.True(t, taken["10.96.0.20"])
 }
 
 func TestATemplateThatChangesRestartsPods(t *testing.T) {

@@ -87,6 +87,7 @@ func (f format) encode(o runtime.Object) ([]byte, error) {
 
 // project returns an object or a list as it is asked for.
 func (f format) project(o runtime.Object) (runtime.Object, error) {
+	o = asRead(o)
 	if _, ok := o.(*metav1.Status); ok || !f.metadataOnly {
 		return o, nil
 	}

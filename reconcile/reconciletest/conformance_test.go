@@ -67,7 +67,8 @@ func TestConformance(t *testing.T) {
 	})
 	t.Run("access", func(t *testing.T) { compareAccess(t, cluster) })
 	namespaces := make(map[string]string) // a pod needs a service account, which a controller makes
-	for _, c := range kindsCorpus {
+	ofKinds := slices.Concat(kindsCorpus, servicesCorpus)
+	for _, c := range ofKinds {
 		namespaces[c.name] = cluster.Namespace(t)
 	}
 	for _, kind := range generatedKinds {
@@ -75,7 +76,7 @@ func TestConformance(t *testing.T) {
 	}
 	require.NoError(t, cluster.Kill(t.Context(), testcluster.ControllerManager))
 	t.Run("kinds", func(t *testing.T) {
-		for _, c := range kindsCorpus {
+		for _, c := range ofKinds {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
 				compare(t, c, namespaces[c.name], player{quiet: true}, time.Hour)
@@ -456,7 +457,7 @@ func ends(name string) step {
 // transcript prints the log so that two of the same are equal: versions by their order, UIDs by their first appearance,
 // times as such.
 func (p *player) transcript() (lines []string) {
-	n := &normalizer{player: p, uids: map[string]string{}}
+	n := &normalizer{player: p, uids: map[string]string{}, drawn: map[string]string{}}
 	n.versions = slices.Compact(slices.Sorted(slices.Values(p.versions)))
 	for _, e := range p.log {
 		line := e.what + "\n"
@@ -495,7 +496,8 @@ func walkAt(key string, v any, fn func(key string, v any) any) any {
 type normalizer struct {
 	*player
 	uids     map[string]string
-	versions []int64 // of all objects, in order
+	drawn    map[string]string // addresses and ports of nodes, by what they are
+	versions []int64           // of all objects, in order
 }
 
 var (
@@ -506,6 +508,11 @@ var (
 )
 
 func (n *normalizer) normalize(key string, v any) any {
+	if number, ok := v.(json.Number); ok && (key == "nodePort" || key == "healthCheckNodePort") {
+		if port, err := number.Int64(); err == nil && port >= drawnPort && port <= lastPort {
+			return n.instead("port", string(number))
+		}
+	}
 	s, ok := v.(string)
 	if !ok {
 		return v
@@ -531,8 +538,8 @@ func (n *normalizer) normalize(key string, v any) any {
 	})
 	switch key {
 	case "clusterIP", "clusterIPs": // another one on each server
-		if s != "None" {
-			s = "address"
+		if strings.HasPrefix(s, "10.96.") && !strings.HasPrefix(s, "10.96.0.") {
+			s = n.instead("address", s)
 		}
 	case "message":
 		s = number.ReplaceAllString(s, "NUMBER")
@@ -540,6 +547,14 @@ func (n *normalizer) normalize(key string, v any) any {
 		s = generated.ReplaceAllString(s, "-GENERATED")
 	}
 	return s
+}
+
+// instead returns what stands for something that each server draws for itself.
+func (n *normalizer) instead(what, drawn string) string {
+	if n.drawn[drawn] == "" {
+		n.drawn[drawn] = fmt.Sprintf("%s %d", what, len(n.drawn)+1)
+	}
+	return n.drawn[drawn]
 }
 
 // prune takes out of an answer what is not modelled and not promised: texts for people, and what admission plugins put

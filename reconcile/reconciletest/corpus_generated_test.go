@@ -565,6 +565,29 @@ var (
 		"Opaque",
 		"cpu",
 	}
+	// servicePools are those of Services. What they choose a real server does not draw, and nobody else chooses it.
+	servicePools = map[string][]any{
+		"type":                     {"ClusterIP", "NodePort", "LoadBalancer", "ExternalName"},
+		"sessionAffinity":          {"None", "ClientIP"},
+		"internalTrafficPolicy":    {"Cluster", "Local"},
+		"externalTrafficPolicy":    {"Cluster", "Local"},
+		"trafficDistribution":      {"PreferClose", "PreferSameZone", "PreferSameNode"},
+		"clusterIP":                {"", "None", "10.96.0.200", "10.96.0.201"},
+		"clusterIPs[]":             {"None", "10.96.0.200", "10.96.0.201"},
+		"ipFamilies[]":             {"IPv4"},
+		"ipFamilyPolicy":           {"SingleStack"},
+		"nodePort":                 {0, 30070, 30071, 30072, 29999},
+		"healthCheckNodePort":      {0, 30073, 30074},
+		"timeoutSeconds":           {1, 10800, 86400, 86401, 0},
+		"externalIPs":              {"192.0.2.1", "198.51.100.7", "127.0.0.1", "x"},
+		"externalName":             {"a.example.com", "b", "", "A b"},
+		"loadBalancerIP":           {"192.0.2.1", ""},
+		"loadBalancerClass":        {"example.com/a", "example.com/b", "a b"},
+		"loadBalancerSourceRanges": {"10.0.0.0/8", " 192.0.2.0/24", "10.0.0.1/8", "x"},
+		"ip":                       {"192.0.2.1", "192.0.2.2", "", "x"},
+		"ipMode":                   {"VIP", "Proxy"},
+		"hostname":                 {"a.example.com", "", "192.0.2.1", "A b"},
+	}
 	quantities = []string{"1", "500m", "1Gi", "2Gi", "0", "-1", "0.0001"}
 	numbers    = []int{0, 1, 2, 3, 5, 10, 600, -1, 70000}
 )
@@ -573,6 +596,9 @@ var (
 func (g *generator) value(t reflect.Type, leaf string) any {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
+	}
+	if pool, ok := servicePools[leaf]; ok && g.kind.resource == "services" && t.Kind() != reflect.Slice {
+		return pick(g, pool...)
 	}
 	switch t {
 	case reflect.TypeFor[resource.Quantity]():

@@ -63,7 +63,7 @@
 //	apiextensions.k8s.io/v1 CustomResourceDefinition: of the spec, the conversion and the storage version may be changed
 //	v1                      ConfigMap, Event, LimitRange (of containers), Namespace, Node, PersistentVolumeClaim, Pod,
 //	                        ResourceQuota (of pods and what they ask for; nothing counts), Secret, ServiceAccount,
-//	                        Service (ClusterIP and headless, IPv4; nothing makes its EndpointSlices)
+//	                        Service (of all types; IPv4 only; nothing makes its EndpointSlices)
 //	apps/v1                 Deployment, ReplicaSet,
 //	                        StatefulSet (no volumeClaimTemplates, conditions or ordinals)
 //	autoscaling/v2          HorizontalPodAutoscaler (not served at v1)
@@ -393,7 +393,8 @@
 //	                   disturbance.go, judge.go with idempotent.go, manners.go, authors.go, rights.go, leaks.go,
 //	                   done.go, snapshot.go with hashes.go, and variance.go;
 //	                   finding.go with timeline.go, coverage.go, inorder.go
-//	built-in kinds     builtin.go, deployment.go, batch.go, autoscaling.go, claim.go, disruption.go, service.go,
+//	built-in kinds     builtin.go, deployment.go, batch.go, autoscaling.go, claim.go, disruption.go,
+//	                   service.go with servicepool.go, serviceaddress.go, serviceports.go and servicecheck.go,
 //	                   platform.go: quotas, limits, network policies, bindings,
 //	                   pod.go with podspec.go; modelled.go: the fields that are modelled
 //	                   kind.go: those that Kubernetes' own code serves

@@ -167,10 +167,9 @@ var (
 
 // modelledNames are those that make good hostnames: a real server refuses or warns of others.
 var modelledNames = map[string]func(any) bool{
-	"services":   emptyOr(text(validation.IsDNS1035Label)),
-	"namespaces": emptyOr(dnsLabel), "statefulsets": emptyOr(dnsLabel), "pods": warnedName, "replicasets": warnedName,
-	"deployments": warnedName,
-	"jobs":        warnedName, "cronjobs": warnedName,
+	"namespaces": emptyOr(dnsLabel), "services": emptyOr(dnsLabel), "statefulsets": emptyOr(dnsLabel),
+	"pods": warnedName, "replicasets": warnedName, "deployments": warnedName,
+	"jobs": warnedName, "cronjobs": warnedName,
 	"rolebindings": emptyOr(dnsName), // a real server lets them have a colon
 }
 

@@ -88,11 +88,17 @@ type rules struct {
 	// keeps fills in what a new object or an update of a whole one leaves out and nobody but the server changes, before
 	// it is seen who manages which field. live is nil for a new one.
 	keeps func(o, live object)
+	// draw gives a new object, or one that is updated, what all objects of the kind share, such as addresses, before
+	// the rest is put right and checked. live is nil for a new one. The caller calls release once it has written, or
+	// does not.
+	draw func(s *Server, c *call, o, live object) (release func(), err error)
 	// onCreate, onUpdate and onStatus put right what clients may not set, after the rules that all kinds share.
 	onCreate           func(o object)
 	onUpdate, onStatus func(o, old object)
 	// validate says what is wrong with an object; old is nil for a creation.
 	validate func(o, old object) field.ErrorList
+	// warn says what to tell who writes a valid object, or a subresource of it.
+	warn func(o object, subresource string) []string
 	// admit refuses an update that is valid but not allowed.
 	admit func(o, old object) error
 	// beyond names what is not modelled of an object, if modelled.go cannot say so; empty: there is nothing. It is

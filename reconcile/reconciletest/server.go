@@ -86,6 +86,7 @@ type Server struct {
 	scale      *Resource // of the subresources of that name
 	aggregated aggregated
 	collector  *collector
+	services   servicePool
 	fork       *fork   // nil: there is no base
 	access     *access // nil: every user may do everything
 	direct     *Link

@@ -1,55 +1,28 @@
 package reconciletest
 
 import (
-	"fmt"
-	"math"
 	"slices"
-	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// serviceRules are those of Services of type ClusterIP in a cluster with IPv4 only. Nothing makes Endpoints or
-// EndpointSlices.
+// serviceRules are those of Services in a cluster with IPv4 only. Nothing makes Endpoints or EndpointSlices.
 func serviceRules() *rules {
 	return &rules{
 		new: func() object { return &corev1.Service{} }, createOnUpdate: true, returnDeleted: true,
-		defaults: func(o object) { defaultService(&o.(*corev1.Service).Spec) },
-		onCreate: func(o object) {
-			s := o.(*corev1.Service)
-			if s.Spec.ClusterIP == "" {
-				s.Spec.ClusterIP = clusterIP(string(s.UID))
-			}
-			if len(s.Spec.ClusterIPs) == 0 {
-				s.Spec.ClusterIPs = []string{s.Spec.ClusterIP}
-			}
-			fillFamilies(&s.Spec)
-		},
-		onUpdate: func(o, old object) { keepAddress(&o.(*corev1.Service).Spec, old.(*corev1.Service).Spec) },
-		validate: func(o, old object) field.ErrorList {
-			s := o.(*corev1.Service)
-			errs := validateService(s.Spec)
-			if was, ok := old.(*corev1.Service); ok && len(s.Spec.ClusterIPs) == len(was.Spec.ClusterIPs) &&
-				!slices.Equal(s.Spec.ClusterIPs, was.Spec.ClusterIPs) {
-				errs = append(errs, field.Invalid(field.NewPath("spec", "clusterIPs").Index(0), s.Spec.ClusterIPs,
-					"may not change once set"))
-			}
-			return errs
-		},
+		defaults: func(o object) { defaultService(o.(*corev1.Service)) },
+		draw:     drawForService,
+		onUpdate: func(o, old object) { dropOfType(o.(*corev1.Service), old.(*corev1.Service).Spec) },
+		validate: validateService,
+		warn:     warnOfService,
 		beyond: func(o object) string {
-			s := o.(*corev1.Service)
-			chosen := func(ip string) bool { return ip != "" && ip != corev1.ClusterIPNone }
-			isNew := s.CreationTimestamp.IsZero()
-			switch {
-			case isNew && (chosen(s.Spec.ClusterIP) || slices.ContainsFunc(s.Spec.ClusterIPs, chosen)):
-				return "an IP that the client chooses"
-			case s.Spec.ClusterIP == corev1.ClusterIPNone && len(s.Spec.Selector) == 0:
+			spec := o.(*corev1.Service).Spec
+			none := spec.Type != corev1.ServiceTypeExternalName && spec.ClusterIP == corev1.ClusterIPNone
+			single := spec.IPFamilyPolicy != nil && *spec.IPFamilyPolicy == corev1.IPFamilyPolicySingleStack
+			if none && len(spec.Selector) == 0 && !single {
 				return "a headless Service without a selector" // it would get addresses of both families
 			}
 			return ""
@@ -61,10 +34,19 @@ func serviceRules() *rules {
 	}
 }
 
-func defaultService(spec *corev1.ServiceSpec) {
+func defaultService(s *corev1.Service) {
+	spec := &s.Spec
 	orValue(&spec.SessionAffinity, corev1.ServiceAffinityNone)
+	switch config := spec.SessionAffinityConfig; {
+	case spec.SessionAffinity == corev1.ServiceAffinityNone:
+		spec.SessionAffinityConfig = nil
+	case spec.SessionAffinity == corev1.ServiceAffinityClientIP &&
+		(config == nil || config.ClientIP == nil || config.ClientIP.TimeoutSeconds == nil):
+		timeout := corev1.DefaultClientIPServiceAffinitySeconds
+		spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+			ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &timeout}}
+	}
 	orValue(&spec.Type, corev1.ServiceTypeClusterIP)
-	orDefault(&spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster)
 	for i := range spec.Ports {
 		p := &spec.Ports[i]
 		orValue(&p.Protocol, corev1.ProtocolTCP)
@@ -72,121 +54,152 @@ func defaultService(spec *corev1.ServiceSpec) {
 			p.TargetPort = intstr.FromInt32(p.Port)
 		}
 	}
-}
-
-// clusterIP is an address of 10.96.0.0/12. UIDs end in a number of their own, of which it takes the last 20 bits.
-func clusterIP(uid string) string {
-	n, _ := strconv.ParseUint(uid[strings.LastIndex(uid, "-")+1:], 16, 64)
-	n = n&0xfffff | 96<<16
-	return fmt.Sprintf("10.%d.%d.%d", n>>16, n>>8&0xff, n&0xff)
-}
-
-// isAddressTaken reports whether a Service has the address that a new one would get: one of the base of a fork, which
-// counts otherwise, or one whose author has chosen it.
-func isAddressTaken(s *Server, r *Resource, o object) bool {
-	if _, ok := o.(*corev1.Service); !ok {
-		return false
+	if reachedFromOutside(*spec) {
+		orValue(&spec.ExternalTrafficPolicy, corev1.ServiceExternalTrafficPolicyCluster)
 	}
-	address := clusterIP(string(o.GetUID()))
-	return slices.ContainsFunc(s.store.list(r.GroupResource(), math.MaxInt64), func(o object) bool {
-		return o.(*corev1.Service).Spec.ClusterIP == address
-	})
-}
-
-func fillFamilies(spec *corev1.ServiceSpec) {
-	orDefault(&spec.IPFamilyPolicy, corev1.IPFamilyPolicySingleStack)
-	if len(spec.IPFamilies) == 0 {
-		spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
+	if spec.Type != corev1.ServiceTypeExternalName {
+		orDefault(&spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster)
 	}
-}
-
-// keepAddress gives an update the address that it leaves out.
-func keepAddress(spec *corev1.ServiceSpec, was corev1.ServiceSpec) {
-	switch same := slices.Equal(spec.ClusterIPs, was.ClusterIPs); {
-	case spec.ClusterIP == was.ClusterIP && len(spec.ClusterIPs) == 0:
-		spec.ClusterIPs = was.ClusterIPs
-	case spec.ClusterIP == "" && same:
-		spec.ClusterIPs = nil
-	case spec.ClusterIP != was.ClusterIP && same:
-		spec.ClusterIPs = []string{spec.ClusterIP}
+	if spec.Type != corev1.ServiceTypeLoadBalancer {
+		return
 	}
-	if was.ClusterIP != corev1.ClusterIPNone || spec.ClusterIP == "" {
-		orValue(&spec.ClusterIP, was.ClusterIP)
-		if len(spec.ClusterIPs) == 0 {
-			spec.ClusterIPs = was.ClusterIPs
+	orDefault(&spec.AllocateLoadBalancerNodePorts, true)
+	for i := range s.Status.LoadBalancer.Ingress {
+		if ingress := &s.Status.LoadBalancer.Ingress[i]; ingress.IP != "" {
+			orDefault(&ingress.IPMode, corev1.LoadBalancerIPModeVIP)
 		}
 	}
-	fillFamilies(spec)
 }
 
-func validateService(spec corev1.ServiceSpec) (errs field.ErrorList) {
-	path := field.NewPath("spec")
-	if len(spec.Ports) == 0 && spec.ClusterIP != corev1.ClusterIPNone {
-		errs = append(errs, field.Required(path.Child("ports"), ""))
-	}
-	names, ports := map[string]bool{}, map[corev1.ServicePort]bool{}
-	for i, p := range spec.Ports {
-		at := path.Child("ports").Index(i)
-		errs = append(errs, validateServicePort(p, len(spec.Ports) > 1, names[p.Name], at)...)
-		if key := (corev1.ServicePort{Protocol: p.Protocol, Port: p.Port}); ports[key] {
-			errs = append(errs, field.Duplicate(at, key))
-		} else {
-			ports[key] = true
-		}
-		names[p.Name] = true
-	}
-	errs = append(errs, metav1validation.ValidateLabels(spec.Selector, path.Child("selector"))...)
-	ips := path.Child("clusterIPs")
-	if len(spec.ClusterIPs) == 0 || spec.ClusterIPs[0] != spec.ClusterIP {
-		errs = append(errs, field.Invalid(ips, spec.ClusterIPs, "first value must match `clusterIP`"))
-	}
-	return errs
+// reachedFromOutside reports whether a Service is there for who is outside of the cluster.
+func reachedFromOutside(spec corev1.ServiceSpec) bool {
+	return isOnNodes(spec) || spec.Type == corev1.ServiceTypeClusterIP && len(spec.ExternalIPs) > 0
 }
 
-func validateServicePort(p corev1.ServicePort, named, twice bool, at *field.Path) (errs field.ErrorList) {
-	invalid := func(name string, value any, messages []string) {
-		for _, message := range messages {
-			errs = append(errs, field.Invalid(at.Child(name), value, message))
+// isOnNodes reports whether a Service is of a type whose ports are open on each node.
+func isOnNodes(spec corev1.ServiceSpec) bool {
+	return spec.Type == corev1.ServiceTypeNodePort || spec.Type == corev1.ServiceTypeLoadBalancer
+}
+
+// isChecked reports whether each node says on a port of its own whether it has pods of a Service.
+func isChecked(spec corev1.ServiceSpec) bool {
+	return spec.Type == corev1.ServiceTypeLoadBalancer &&
+		spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+}
+
+func isHeadless(spec corev1.ServiceSpec) bool {
+	return len(spec.ClusterIPs) == 1 && spec.ClusterIPs[0] == corev1.ClusterIPNone
+}
+
+// drawForService gives a Service what all Services share: addresses and node ports. An update keeps those that it
+// leaves out.
+func drawForService(s *Server, c *call, o, live object) (release func(), err error) {
+	is := o.(*corev1.Service)
+	d := &draw{server: s, service: is, dry: c.DryRun, free: s.fork != nil}
+	if was, ok := live.(*corev1.Service); ok {
+		d.was = &was.Spec
+		keepAddress(&is.Spec, was.Spec)
+		keepPorts(&is.Spec, was.Spec)
+	} else if is.Spec.ClusterIP != "" && len(is.Spec.ClusterIPs) == 0 {
+		is.Spec.ClusterIPs = []string{is.Spec.ClusterIP}
+	}
+	if err = d.addresses(); err == nil {
+		err = d.ports()
+	}
+	if err != nil {
+		d.release()
+		return nil, err
+	}
+	return d.release, nil
+}
+
+// dropOfType takes out of an update what its type has no use for, if the old type had and the client has left it as it
+// was: what the client sets is for the checks.
+func dropOfType(s *corev1.Service, was corev1.ServiceSpec) {
+	spec := &s.Spec
+	if spec.Type == corev1.ServiceTypeExternalName && was.Type != corev1.ServiceTypeExternalName {
+		dropAddress(spec, was)
+	}
+	if isOnNodes(was) && !isOnNodes(*spec) && !opensPorts(*spec, was) {
+		for i := range spec.Ports {
+			spec.Ports[i].NodePort = 0
 		}
 	}
-	switch {
-	case p.Name == "" && named:
-		errs = append(errs, field.Required(at.Child("name"), ""))
-	case p.Name != "":
-		invalid("name", p.Name, validation.IsDNS1123Label(p.Name))
-		if twice {
-			errs = append(errs, field.Duplicate(at.Child("name"), p.Name))
+	if isChecked(was) && !isChecked(*spec) && spec.HealthCheckNodePort == was.HealthCheckNodePort {
+		spec.HealthCheckNodePort = 0
+	}
+	if reachedFromOutside(was) && !reachedFromOutside(*spec) &&
+		spec.ExternalTrafficPolicy == was.ExternalTrafficPolicy {
+		spec.ExternalTrafficPolicy = ""
+	}
+	if spec.Type == corev1.ServiceTypeLoadBalancer {
+		return
+	}
+	if was.Type == corev1.ServiceTypeLoadBalancer {
+		if setAlike(spec.AllocateLoadBalancerNodePorts, was.AllocateLoadBalancerNodePorts) {
+			spec.AllocateLoadBalancerNodePorts = nil
+		}
+		if setAlike(spec.LoadBalancerClass, was.LoadBalancerClass) {
+			spec.LoadBalancerClass = nil
 		}
 	}
-	invalid("port", p.Port, validation.IsValidPortNum(int(p.Port)))
-	if p.TargetPort.Type == intstr.String {
-		invalid("targetPort", p.TargetPort.StrVal, validation.IsValidPortName(p.TargetPort.StrVal))
-	} else {
-		invalid("targetPort", p.TargetPort.IntVal, validation.IsValidPortNum(p.TargetPort.IntValue()))
+	s.Status.LoadBalancer = corev1.LoadBalancerStatus{}
+}
+
+// setAlike reports whether two fields are set to the same, or both are not set.
+func setAlike[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
+
+// asRead is an answer as a client reads it: a Service of the type ExternalName keeps its internal traffic policy for
+// the day on which it has another type, and does not show it. A real server does, in what has just happened, to a watch
+// that is one of three or more.
+func asRead(o runtime.Object) runtime.Object {
+	hides := func(s *corev1.Service) bool {
+		return s.Spec.Type == corev1.ServiceTypeExternalName && s.Spec.InternalTrafficPolicy != nil
 	}
-	if p.AppProtocol != nil {
-		invalid("appProtocol", *p.AppProtocol, validation.IsQualifiedName(*p.AppProtocol))
+	switch o := o.(type) {
+	case *corev1.Service:
+		if hides(o) {
+			shown := *o
+			shown.Spec.InternalTrafficPolicy = nil
+			return &shown
+		}
+	case *corev1.ServiceList:
+		if !slices.ContainsFunc(o.Items, func(s corev1.Service) bool { return hides(&s) }) {
+			return o
+		}
+		shown := *o
+		shown.Items = slices.Clone(o.Items)
+		for i := range shown.Items {
+			if hides(&shown.Items[i]) {
+				shown.Items[i].Spec.InternalTrafficPolicy = nil
+			}
+		}
+		return &shown
 	}
-	return errs
+	return o
 }
 
 // serviceFields are those of a Service that are modelled.
 func serviceFields() modelled {
 	return modelled{}.with("spec", "selector", "publishNotReadyAddresses", "ports[].name", "ports[].port",
-		"ports[].targetPort", "ports[].appProtocol").and("spec", modelled{
-		"type":             oneOf(string(corev1.ServiceTypeClusterIP)),
-		"sessionAffinity":  oneOf(string(corev1.ServiceAffinityNone)),
+		"ports[].targetPort", "ports[].nodePort", "ports[].appProtocol", "externalIPs", "externalName",
+		"sessionAffinityConfig.clientIP.timeoutSeconds", "allocateLoadBalancerNodePorts", "loadBalancerClass",
+		"loadBalancerSourceRanges", "healthCheckNodePort").and("spec", modelled{
+		"type": oneOf(string(corev1.ServiceTypeClusterIP), string(corev1.ServiceTypeNodePort),
+			string(corev1.ServiceTypeLoadBalancer), string(corev1.ServiceTypeExternalName)),
+		"sessionAffinity":  oneOf(string(corev1.ServiceAffinityNone), string(corev1.ServiceAffinityClientIP)),
 		"ports[].protocol": oneOf(string(corev1.ProtocolTCP), string(corev1.ProtocolUDP), string(corev1.ProtocolSCTP)),
 		"internalTrafficPolicy": oneOf(string(corev1.ServiceInternalTrafficPolicyCluster),
 			string(corev1.ServiceInternalTrafficPolicyLocal)),
-		"clusterIP": emptyOr(address), "clusterIPs[]": address,
+		"externalTrafficPolicy": oneOf(string(corev1.ServiceExternalTrafficPolicyCluster),
+			string(corev1.ServiceExternalTrafficPolicyLocal)),
+		"trafficDistribution": oneOf(corev1.ServiceTrafficDistributionPreferClose,
+			corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode),
+		"clusterIP": emptyOr(address), "clusterIPs[]": address, "loadBalancerIP": emptyOr(isIPv4),
 		"ipFamilies[]":   oneOf(string(corev1.IPv4Protocol)),
 		"ipFamilyPolicy": oneOf(string(corev1.IPFamilyPolicySingleStack)),
-	}).with("status.conditions[]", append(slices.Clone(condition), "observedGeneration")...)
-}
-
-// address is that of a headless Service, or one that this server gives.
-func address(v any) bool {
-	s, _ := v.(string)
-	return s == corev1.ClusterIPNone || strings.HasPrefix(s, "10.")
+	}).with("status.conditions[]", append(slices.Clone(condition), "observedGeneration")...).
+		with("status.loadBalancer.ingress[]", "ip", "hostname", "ports[].port", "ports[].protocol", "ports[].error").
+		and("status.loadBalancer.ingress[]", modelled{
+			"ipMode": oneOf(string(corev1.LoadBalancerIPModeVIP), string(corev1.LoadBalancerIPModeProxy))})
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -25,8 +27,10 @@ const touchedBy = "reconciletest.thermostat-go.github.com/touched"
 
 var (
 	uidText = regexp.MustCompile(`[0-9a-f]{8}` + uidMiddle + `[0-9a-f]{12}`)
-	// worldIP is an address that the world gives to pods, in the order in which they start.
-	worldIP = regexp.MustCompile(`\b198\.18\.\d{1,3}\.\d{1,3}\b`)
+	// worldIP is an address that the world gives to pods and load balancers, in the order in which they start.
+	worldIP = regexp.MustCompile(`\b198\.1[89]\.\d{1,3}\.\d{1,3}\b`)
+	// drawnText may be what the server has drawn for a Service: an address, or a port of the nodes.
+	drawnText = regexp.MustCompile(`\b(10\.\d{1,3}\.\d{1,3}\.\d{1,3}|3[0-2]\d{3})\b`)
 	// nameText is a name of an object, or a word.
 	nameText = regexp.MustCompile(`[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?`)
 	// generatedText is how a name ends that a server has generated.
@@ -37,7 +41,7 @@ var (
 // uidMiddle and worldNet are in each text that uidText and worldIP match: to look for them is much faster.
 const (
 	uidMiddle = "-0000-4000-8000-"
-	worldNet  = "198.18."
+	worldNet  = "198.1"
 )
 
 // kept is an object of a server, which taking a snapshot changes.
@@ -85,7 +89,8 @@ func holds(s *Server) (all []kept) {
 
 // standIns are what a snapshot says for what may differ between two runs that end alike.
 type standIns struct {
-	names     map[string]string // of UIDs, and of the pods that have an address
+	names     map[string]string // of UIDs, and of who has an address, or a port of the nodes
+	drawn     bool              // there are addresses or ports of Services among them
 	revisions map[types.NamespacedName]string
 	made      *strings.Replacer // of names that are generated, and of hashes
 }
@@ -106,6 +111,10 @@ func standInsFor(s *Server, all []kept, mask func(*unstructured.Unstructured)) s
 		if ip, ok, _ := unstructured.NestedString(u.Object, "status", "podIP"); ok {
 			w.names[ip] = fmt.Sprintf("<ip of %s %s/%s>", h.resource.Resource, u.GetNamespace(), name)
 		}
+		for value, what := range drawnBy(h) {
+			w.drawn = true
+			w.names[value] = fmt.Sprintf("<%s of %s %s/%s>", what, h.resource.Resource, u.GetNamespace(), name)
+		}
 		w.names[string(u.GetUID())] = fmt.Sprintf("<uid of %s %s/%s>", h.resource.Resource, u.GetNamespace(), name)
 	}
 	w.made = replacer(made)
@@ -117,6 +126,9 @@ func (w standIns) text(v string) string {
 	if strings.Contains(v, uidMiddle) {
 		v = uidText.ReplaceAllStringFunc(v, func(uid string) string { return cmp.Or(w.names[uid], "<uid of nothing>") })
 	}
+	if w.drawn {
+		v = drawnText.ReplaceAllStringFunc(v, func(drawn string) string { return cmp.Or(w.names[drawn], drawn) })
+	}
 	if strings.Contains(v, worldNet) {
 		v = worldIP.ReplaceAllStringFunc(v, func(ip string) string { return cmp.Or(w.names[ip], "<ip of nothing>") })
 	}
@@ -124,6 +136,34 @@ func (w standIns) text(v string) string {
 		return v
 	}
 	return timeText.ReplaceAllString(v, "<time>")
+}
+
+// drawnBy returns what the server, or the world, has drawn for a Service, and what it is. What a client chooses is not
+// among that, as long as it takes what is there for clients to choose.
+func drawnBy(h kept) map[string]string {
+	all := map[string]string{}
+	var s corev1.Service
+	if h.resource != corev1.Resource("services") ||
+		runtime.DefaultUnstructuredConverter.FromUnstructured(h.object.Object, &s) != nil {
+		return all
+	}
+	if address, err := netip.ParseAddr(s.Spec.ClusterIP); err == nil && isDrawn(address) {
+		all[s.Spec.ClusterIP] = "address"
+	}
+	if port := s.Spec.HealthCheckNodePort; port >= drawnPort {
+		all[fmt.Sprint(port)] = "port for health checks"
+	}
+	for i, p := range s.Spec.Ports {
+		if p.NodePort >= drawnPort {
+			all[fmt.Sprint(p.NodePort)] = fmt.Sprintf("port %d on nodes", i)
+		}
+	}
+	for _, ingress := range s.Status.LoadBalancer.Ingress {
+		if worldIP.MatchString(ingress.IP) {
+			all[ingress.IP] = "load balancer"
+		}
+	}
+	return all
 }
 
 // textIn is text, for a namespace, in which revisions may be named.
@@ -362,7 +402,7 @@ func flatten(path string, v any, generation int64, text func(string) string, lin
 			if err != nil {
 				data = []byte(number)
 			}
-			*lines = append(*lines, path+" = "+string(data))
+			*lines = append(*lines, path+" = "+text(string(data)))
 		}
 	}
 }

@@ -36,6 +36,40 @@ func TestASnapshotKeepsWhatHasOneNameOutside(t *testing.T) {
 		"dns.example.com /web-(2)": ".value = 10.0.0.2", "dns.example.com /web-(3)": ".value = 10.0.0.3"}, got)
 }
 
+// TestASnapshotSaysWhoseAnAddressIs and a port of the nodes, and not which one was drawn. One that was chosen stays.
+func TestASnapshotSaysWhoseAnAddressIs(t *testing.T) {
+	end := func(chosen int32, names ...string) snapshot {
+		s := NewServer(t, Options{})
+		core := kubernetes.NewForConfigOrDie(s.Config()).CoreV1()
+		told := map[string]string{}
+		for _, name := range names {
+			service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{
+				Type: corev1.ServiceTypeLoadBalancer, ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal,
+				Ports: []corev1.ServicePort{{Port: 80}}}}
+			if name == "chooses" {
+				service.Spec.Ports[0].NodePort = chosen
+			}
+			made, err := core.Services("default").Create(t.Context(), service, metav1.CreateOptions{})
+			require.NoError(t, err)
+			told[name] = fmt.Sprintf("http://%s:80, port %d", made.Spec.ClusterIP, made.Spec.Ports[0].NodePort)
+		}
+		_, err := core.ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: "told"}, Data: told}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		return takeSnapshot(s, nil, func(*unstructured.Unstructured) {})
+	}
+	require.Empty(t, end(30001, "a", "b", "chooses").differences(end(30001, "chooses", "b", "a")))
+	require.Equal(t, []string{"configmaps .data.chooses", "services .spec.ports[#].nodePort"},
+		kindsOfDifferences(end(30001, "a", "chooses").differences(end(30002, "a", "chooses"))))
+}
+
+func kindsOfDifferences(all []difference) (kinds []string) {
+	for _, d := range all {
+		kinds = append(kinds, d.kind())
+	}
+	return kinds
+}
+
 // TestNamesOfRevisions in a snapshot stand for their order, not for what there has been before.
 func TestNamesOfRevisions(t *testing.T) {
 	server := NewServer(t, Options{})

@@ -72,9 +72,7 @@ func (s *Server) insert(c *call, o object) error {
 	if o.GetName() == "" && o.GetGenerateName() != "" {
 		o.SetName(s.generateName(c.resource.GroupResource().String(), o.GetNamespace(), o.GetGenerateName()))
 	}
-	for o.SetUID(s.newUID()); isAddressTaken(s, c.resource, o); {
-		o.SetUID(s.newUID())
-	}
+	o.SetUID(s.newUID())
 	if err := permit(s, c, o, nil); err != nil {
 		return err
 	}
@@ -92,6 +90,11 @@ func (s *Server) insert(c *call, o object) error {
 		// A status may have a default, which a real server fills in when it reads what it has stored.
 		c.resource.schema.applyDefaults(o.(*unstructured.Unstructured).Object)
 	}
+	release, err := drawFor(s, c, o, nil)
+	if err != nil {
+		return err
+	}
+	defer release()
 	if !c.resource.custom() && c.resource.builtin.onCreate != nil {
 		c.resource.builtin.onCreate(o)
 	}
@@ -103,6 +106,7 @@ func (s *Server) insert(c *call, o object) error {
 	if len(errs) > 0 {
 		return apierrors.NewInvalid(c.resource.gvk().GroupKind(), o.GetName(), errs)
 	}
+	warn(c, o)
 	if err := c.admitCreation(s, o); err != nil {
 		return err
 	}
@@ -357,27 +361,11 @@ func (s *Server) replace(c *call, live, o object) (object, error) {
 	if err := permit(s, c, o, live); err != nil {
 		return nil, err
 	}
-	o.SetResourceVersion(live.GetResourceVersion())
-	o.SetGeneration(live.GetGeneration())
-	switch {
-	case c.Subresource == "status":
-		c.resource.keepAllButStatus(o, live)
-		if !c.resource.custom() && c.resource.builtin.onStatus != nil {
-			c.resource.builtin.onStatus(o, live)
-		}
-	case c.Subresource == finalize:
-		c.resource.keepStatus(o, live)
-	default:
-		if c.resource.Status {
-			c.resource.keepStatus(o, live)
-		}
-		if !c.resource.custom() && c.resource.builtin.onUpdate != nil {
-			c.resource.builtin.onUpdate(o, live)
-		}
-		if c.resource.hasGeneration() && c.resource.specChanged(o, live) {
-			o.SetGeneration(live.GetGeneration() + 1)
-		}
+	release, err := putRight(s, c, o, live)
+	if err != nil {
+		return nil, err
 	}
+	defer release()
 	if o.GetUID() == "" {
 		o.SetUID(live.GetUID())
 	}
@@ -395,6 +383,7 @@ func (s *Server) replace(c *call, live, o object) (object, error) {
 	if errs = append(errs, s.fork.validate(c, o, live)...); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(c.resource.gvk().GroupKind(), c.Name, errs)
 	}
+	warn(c, o)
 	if err := newAdmission(s, c, o, live).validate(); err != nil {
 		return nil, err
 	}
@@ -419,6 +408,53 @@ func (s *Server) replace(c *call, live, o object) (object, error) {
 		return o, nil
 	}
 	return c.write(s, c.key(), live, o, lent)
+}
+
+// putRight gives an update what its client may not set, or has left out. The caller calls release when the update is
+// written, or is not.
+func putRight(s *Server, c *call, o, live object) (release func(), err error) {
+	release = func() {}
+	o.SetResourceVersion(live.GetResourceVersion())
+	o.SetGeneration(live.GetGeneration())
+	switch {
+	case c.Subresource == "status":
+		c.resource.keepAllButStatus(o, live)
+		if !c.resource.custom() && c.resource.builtin.onStatus != nil {
+			c.resource.builtin.onStatus(o, live)
+		}
+	case c.Subresource == finalize:
+		c.resource.keepStatus(o, live)
+	default:
+		if c.resource.Status {
+			c.resource.keepStatus(o, live)
+		}
+		if release, err = drawFor(s, c, o, live); err != nil {
+			return nil, err
+		}
+		if !c.resource.custom() && c.resource.builtin.onUpdate != nil {
+			c.resource.builtin.onUpdate(o, live)
+		}
+		if c.resource.hasGeneration() && c.resource.specChanged(o, live) {
+			o.SetGeneration(live.GetGeneration() + 1)
+		}
+	}
+	return release, nil
+}
+
+// drawFor gives an object what all of its kind share, until release is called: then it is stored, or given back. live
+// is nil for a new one.
+func drawFor(s *Server, c *call, o, live object) (release func(), err error) {
+	if c.resource.custom() || c.resource.builtin.draw == nil {
+		return func() {}, nil
+	}
+	return c.resource.builtin.draw(s, c, o, live)
+}
+
+// warn tells who writes what the kind warns of.
+func warn(c *call, o object) {
+	if !c.resource.custom() && c.resource.builtin.warn != nil {
+		c.warnings = append(c.warnings, c.resource.builtin.warn(o, c.Subresource)...)
+	}
 }
 
 // expected refuses an update that was made for another version, or for none where one is needed.
