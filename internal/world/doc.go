@@ -1,6 +1,6 @@
-// Package world does to a cluster what its controllers and its nodes do: Deployments are rolled out, pods run, Jobs end
-// and claims are bound. Two worlds are made of it: that of package plan, in which what is written is carried out at
-// once, and that of reconciletest.Check, in which it takes time and may fail.
+// Package world does to a cluster what its controllers and its nodes do: Deployments are rolled out, pods run, Jobs
+// end, claims are bound and load balancers get an address. Two worlds are made of it: that of package plan, in which
+// what is written is carried out at once, and that of reconciletest.Check, in which it takes time and may fail.
 //
 //	a write --Affected--> items --React--> writes, and when to look at the item again
 //
@@ -11,7 +11,7 @@
 //
 // # Reading order
 //
-//	world.go      items, and what becomes of one, with clients.go; job.go, claim.go and node.go
+//	world.go      items, and what becomes of one, with clients.go; job.go, claim.go, node.go and balancer.go
 //	pods.go       pods: made, started, ended, counted; schedule.go: what they wait for
 //	workload.go   what Deployments, ReplicaSets, StatefulSets and DaemonSets have in common
 //	deployment.go with replicaset.go; statefulset.go and daemonset.go with revisions.go

@@ -29,9 +29,10 @@ type Object interface {
 type Health int
 
 const (
-	// Well: a pod gets ready, a Job succeeds, a claim is bound.
+	// Well: a pod gets ready, a Job succeeds, a claim is bound, a load balancer has an address.
 	Well Health = iota
-	// Ailing: for now a pod is not ready, a pod of a Job has failed and another one runs, a claim is pending.
+	// Ailing: for now a pod is not ready, a pod of a Job has failed and another one runs, a claim is pending, a load
+	// balancer has no address yet.
 	Ailing
 	// Failing is Ailing for good. A Job fails.
 	Failing
@@ -41,10 +42,11 @@ const (
 type Options struct {
 	// AtOnce carries everything out in one go: see [World.CarryOut]. What is wanted counts as there, and as ready.
 	AtOnce bool
-	// Takes is how long a pod takes to get ready and to end, a Job to end, a claim to be bound, and a node to get
-	// ready, from when the world first looks at it. Nil: no time.
+	// Takes is how long a pod takes to get ready and to end, a Job to end, a claim to be bound, a node to get ready,
+	// and a load balancer to get an address, from when the world first looks at it. Nil: no time.
 	Takes func(Object) time.Duration
-	// Health is that of a pod, a Job, a claim or a node, each time when the world looks at it. Nil: all are well.
+	// Health is that of a pod, a Job, a claim, a node or the load balancer of a Service, each time when the world looks
+	// at it. Nil: all are well.
 	Health func(Object) Health
 	// Drew is told of hashes of templates, which the controllers of Kubernetes make otherwise. Nil: it is not.
 	Drew func(hash string)
@@ -61,6 +63,7 @@ type World struct {
 	// caller. What is below belongs to the one or the other.
 	mu    sync.Mutex
 	ips   int                        // of pods
+	doors int                        // addresses of load balancers
 	kinds map[string]map[string]bool // what the cluster serves, by version
 	begun map[types.UID]time.Time    // when the world first looked at an object
 	ended map[types.UID]time.Time    // and at one that is being deleted
@@ -83,12 +86,15 @@ const (
 	Jobs         = "jobs"
 	Claims       = "persistentvolumeclaims"
 	Nodes        = "nodes"
+	// Services are those of the type LoadBalancer: each has an address.
+	Services = "services"
 	// Endpoints are those of all Services of a namespace, and their EndpointSlices.
 	Endpoints = "endpoints"
 )
 
 // Resources are all of them.
-var Resources = []string{Pods, ReplicaSets, Deployments, StatefulSets, DaemonSets, Jobs, Claims, Nodes, Endpoints}
+var Resources = []string{Pods, ReplicaSets, Deployments, StatefulSets, DaemonSets, Jobs, Claims, Nodes, Services,
+	Endpoints}
 
 // Item is something to look at: an object, or all Endpoints of a namespace.
 type Item struct {
@@ -101,7 +107,7 @@ type Item struct {
 // Versioned returns a resource of [Resources] with its group and version.
 func Versioned(resource string) schema.GroupVersionResource {
 	switch resource {
-	case Pods, Claims, Nodes, Endpoints:
+	case Pods, Claims, Nodes, Services, Endpoints:
 		return corev1.SchemeGroupVersion.WithResource(resource)
 	case Jobs:
 		return batchv1.SchemeGroupVersion.WithResource(resource)
@@ -128,6 +134,8 @@ func ResourceOf(o Object) string {
 		return Claims
 	case *corev1.Node:
 		return Nodes
+	case *corev1.Service:
+		return Services
 	}
 	return ""
 }
@@ -141,8 +149,8 @@ func (w *World) Affected(was, is Object) (items []Item) {
 	namespace := o.GetNamespace()
 	going := is == nil || is.GetDeletionTimestamp() != nil
 	resource := ResourceOf(o)
-	if resource == Nodes && w.AtOnce {
-		return nil // those of a cluster get ready by themselves
+	if (resource == Nodes || resource == Services) && w.AtOnce {
+		return nil // nodes of a cluster get ready by themselves, and its load balancers are its cloud's
 	}
 	if resource == Pods && is != nil || resource != "" && !going {
 		items = append(items, Item{resource, namespace, o.GetName(), revised(was, is)})
@@ -161,8 +169,7 @@ func (w *World) Affected(was, is Object) (items []Item) {
 	if node, ok := was.(*corev1.Node); ok && isSilent(node) && !going && !isSilent(is.(*corev1.Node)) {
 		items = append(items, Item{Resource: Pods, Name: o.GetName()}) // see nodes.pods
 	}
-	_, service := o.(*corev1.Service)
-	if (resource == Pods || service) && !w.AtOnce {
+	if (resource == Pods || resource == Services) && !w.AtOnce {
 		items = append(items, Item{Resource: Endpoints, Namespace: namespace})
 	}
 	return items
@@ -225,6 +232,8 @@ func (w *World) React(ctx context.Context, i Item) (again time.Duration, err err
 		}
 	case Nodes:
 		again, err = nodes{w}.taint(ctx, i.Name)
+	case Services:
+		again, err = services{w}.balance(ctx, i.Namespace, i.Name)
 	case Endpoints:
 		err = services{w}.endpoints(ctx, i.Namespace)
 	}

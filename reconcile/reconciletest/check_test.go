@@ -826,8 +826,8 @@ func TestCheckRefusesAScenarioThatIsWrong(t *testing.T) {
 		"Scenario.Server.Roles are empty": func(s *reconciletest.Scenario) { s.Server.Roles = nil },
 		"Scenario.Beside[0] is nil":       func(s *reconciletest.Scenario) { s.Beside = append(s.Beside, nil) },
 		`"nonsense" is no schedule`:       func(s *reconciletest.Scenario) { s.Replay = "nonsense" },
-		`Scenario.World.Except[0] is "services"`: func(s *reconciletest.Scenario) {
-			s.World = &reconciletest.World{Except: []string{"services"}}
+		`Scenario.World.Except[0] is "secrets"`: func(s *reconciletest.Scenario) {
+			s.World = &reconciletest.World{Except: []string{"secrets"}}
 		},
 		"needs a Scenario.World": func(s *reconciletest.Scenario) {
 			s.Replay = "v1 seed=0 steps=1: world slow with pods in step 1"

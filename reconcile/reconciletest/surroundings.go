@@ -373,6 +373,10 @@ func reached(o object) string {
 		if o.Status.Active > 0 {
 			return fmt.Sprintf("active, %d pods failed", o.Status.Failed)
 		}
+	case *corev1.Service:
+		if len(o.Status.LoadBalancer.Ingress) > 0 {
+			return "has an address"
+		}
 	case *corev1.PersistentVolumeClaim:
 		return strings.ToLower(string(o.Status.Phase))
 	}

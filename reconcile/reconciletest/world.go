@@ -28,6 +28,8 @@ import (
 //     and their node affinity requires.
 //   - Jobs run and end, without pods, and wait while they are suspended. Claims are bound, to the volume that they name
 //     or to none.
+//   - Services of the type LoadBalancer get an address, unless they have a loadBalancerClass: whoever has that class
+//     gives them one.
 //   - The pods behind a Service are in its Endpoints and one EndpointSlice. That takes Endpoints, EndpointSlices and
 //     pods with addresses: [Options.Kinds] of package reconciletest/builtin. So do DaemonSets.
 //
@@ -40,26 +42,27 @@ import (
 //   - Orphans that a selector matches are adopted when the workload is looked at for another reason.
 //   - DaemonSets replace one pod after the other, whatever maxUnavailable and maxSurge say.
 //   - Jobs ignore activeDeadlineSeconds, ttlSecondsAfterFinished, managedBy, and the indexes of their pods.
-//   - Services of the type LoadBalancer get no address: no server in memory takes them.
 //   - A pod takes as long to go as to get ready, whatever its terminationGracePeriodSeconds.
 //
 // A status has the fields that the server has room for. Namespaces end as on each [Server].
 //
 // The world is no part of the program: its writes are neither disturbed nor judged, and the timeline names it. Nor is
-// the status of what it carries out compared, and its Endpoints are not. The same seed is the same run. It can be slow
-// or fail for a while, by the schedule: see the disturbances of [Check] in the doc of the package. What the server
-// refuses it tries again, and the timeline says so; what the server has no model of fails the run.
+// the status of what it carries out compared (of a Service the address that it gives), and its Endpoints are not. The
+// same seed is the same run. It can be slow or fail for a while, by the schedule: see the disturbances of [Check] in
+// the doc of the package. What the server refuses it tries again, and the timeline says so; what the server has no
+// model of fails the run.
 type World struct {
-	// Takes is how long a pod takes to get ready, and to go, a Job to end, a claim to be bound, and a node to get
-	// ready. Check waits for two hours after a step until the world is done, and says if that was not enough. Nil: a
-	// second.
+	// Takes is how long a pod takes to get ready, and to go, a Job to end, a claim to be bound, a node to get ready,
+	// and a Service of the type LoadBalancer to get an address. Check waits for two hours after a step until the world
+	// is done, and says if that was not enough. Nil: a second.
 	Takes func(o Object) time.Duration
-	// Fails reports of a pod, a Job, a claim or a node that it never works: the pod runs and does not get ready, the
-	// Job fails, the claim stays pending, the node stays tainted. Nil: all work.
+	// Fails reports of a pod, a Job, a claim, a node or a Service that it never works: the pod runs and does not get
+	// ready, the Job fails, the claim stays pending, the node stays tainted, the load balancer gets no address. Nil:
+	// all work.
 	Fails func(o Object) bool
 	// Except are the resources that the world leaves alone, such as "deployments" when the program rolls those out
 	// itself: of pods, replicasets, deployments, statefulsets, daemonsets, jobs, persistentvolumeclaims, nodes,
-	// endpoints. Empty: none.
+	// services (their load balancers), endpoints. Empty: none.
 	Except []string
 }
 
@@ -99,6 +102,10 @@ func (w *World) mask(o *unstructured.Unstructured) {
 		o.Object = nil // it is left of an earlier template, if the world has seen that
 		return
 	}
+	if resource == world.Services {
+		maskBalancer(o)
+		return
+	}
 	maskStatus(o)
 	unstructured.RemoveNestedField(o.Object, "metadata", "labels", world.TemplateGenerationLabel)
 	if w.does(world.Deployments) && o.GetAnnotations()[world.Revision] != "" {
@@ -113,6 +120,13 @@ func (w *World) mask(o *unstructured.Unstructured) {
 func ofDeployment(o *unstructured.Unstructured) bool {
 	owner := metav1.GetControllerOf(o)
 	return owner != nil && owner.Kind == "Deployment" && strings.HasPrefix(owner.APIVersion, "apps/")
+}
+
+// maskBalancer removes the address of a load balancer that the world gives.
+func maskBalancer(o *unstructured.Unstructured) {
+	if class, _, _ := unstructured.NestedString(o.Object, "spec", "loadBalancerClass"); class == "" {
+		unstructured.RemoveNestedField(o.Object, "status", "loadBalancer")
+	}
 }
 
 // maskStatus removes a status, but for the conditions that are not the world's, such as those of readiness gates.

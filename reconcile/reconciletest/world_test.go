@@ -607,3 +607,48 @@ func TestNodesGetReady(t *testing.T) {
 	})
 	require.Empty(t, found)
 }
+
+// TestLoadBalancersGetAnAddress that lasts as long as the Service has that type, unless they fail, or somebody else has
+// their class, or the program gives them one.
+func TestLoadBalancersGetAnAddress(t *testing.T) {
+	of := func(name, more string) string {
+		return fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: %s}\n"+
+			"spec: {ports: [{port: 80}], %s}\n---\n", name, more)
+	}
+	steps := reconciletest.ApplyYAML(of("kept", "type: LoadBalancer")+of("inner", "type: LoadBalancer")+
+		of("broken", "type: LoadBalancer")+of("others", "type: LoadBalancer, loadBalancerClass: example.com/a")+
+		of("plain", "type: NodePort"), of("inner", "type: ClusterIP"), of("plain", "type: LoadBalancer"))
+	for name, test := range map[string]struct {
+		except []string
+		want   []string
+	}{
+		"the world's":     {nil, []string{"kept", "plain"}},
+		"not the world's": {[]string{"services"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := around(steps, func(s *reconciletest.Server) error {
+				var got []string
+				for _, service := range reconciletest.List[*corev1.Service](s, "services", "default") {
+					if len(service.Status.LoadBalancer.Ingress) == 1 {
+						got = append(got, service.Name)
+					}
+				}
+				if !slices.Equal(got, test.want) {
+					return fmt.Errorf("%v have an address, want %v", got, test.want)
+				}
+				return nil
+			})
+			s.World = &reconciletest.World{Except: test.except, Fails: func(o reconciletest.Object) bool {
+				return o.GetName() == "broken"
+			}}
+			reconciletest.Check(t, s)
+		})
+	}
+	s := around(steps, nil)
+	require.Regexp(t, `\n +31\.053s  the world: services default/kept has an address\n`,
+		strings.Join(reconciletest.Story(t, s, "v1 seed=0 steps=3: "), "\n"))
+	service := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Service",
+		"spec": map[string]any{"loadBalancerClass": "example.com/a"}, "status": map[string]any{"loadBalancer": "x"}}}
+	reconciletest.MaskWorld(&reconciletest.World{}, service)
+	require.Equal(t, map[string]any{"loadBalancer": "x"}, service.Object["status"], "it is not the world's")
+}
