@@ -9,6 +9,8 @@ import (
 	goruntime "runtime"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -746,4 +748,46 @@ func TestANamespaceIsFinalized(t *testing.T) {
 	require.NoError(t, err)
 	_, err = c.Get(ctx, "team", metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err), "%v", err)
+}
+
+// TestServicesShareNothing that each is to have for itself, however many are made at the same time; what was given back
+// can be had again.
+func TestServicesShareNothing(t *testing.T) {
+	const each = 20
+	s := NewServer(t, Options{})
+	services := clientset(t, s.Config()).CoreV1().Services("default")
+	made := func(name string, port int32) (*corev1.Service, error) {
+		return services.Create(t.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort,
+				Ports: []corev1.ServicePort{{Port: 80, NodePort: port}}}}, metav1.CreateOptions{})
+	}
+	var all sync.WaitGroup
+	var refused, failed atomic.Int32
+	for n := range each {
+		all.Go(func() {
+			if _, err := made(fmt.Sprint("draws-", n), 0); err != nil {
+				failed.Add(1)
+			}
+		})
+		all.Go(func() {
+			if _, err := made(fmt.Sprint("chooses-", n), 30001); apierrors.IsInvalid(err) {
+				refused.Add(1)
+			} else if err != nil {
+				failed.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	require.Zero(t, failed.Load())
+	require.EqualValues(t, each-1, refused.Load())
+	have := map[any]bool{}
+	for _, o := range Objects[*corev1.Service](s, "services") {
+		have[o.Spec.ClusterIP], have[o.Spec.Ports[0].NodePort] = true, true
+		if o.Spec.Ports[0].NodePort == 30001 {
+			require.NoError(t, services.Delete(t.Context(), o.Name, metav1.DeleteOptions{}))
+		}
+	}
+	require.Len(t, have, 2*(each+1))
+	_, err := made("again", 30001)
+	require.NoError(t, err)
 }
