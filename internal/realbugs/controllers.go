@@ -20,23 +20,10 @@ type try struct {
 	rows, details strings.Builder
 }
 
-// tries returns the sections, in the order of program.nth.
+// tries returns the sections, in the order of program.nth: those of Kubernetes, and the first tries after them.
 func tries() []*try {
 	return []*try{{header: controllersHeader}, {header: laterHeader}, {header: latestHeader},
 		{header: fourthHeader}}
-}
-
-// nth says of which try the controllers of a program are.
-func (p program) nth() int {
-	switch {
-	case p.fourth:
-		return 3
-	case p.latest:
-		return 2
-	case p.later:
-		return 1
-	}
-	return 0
 }
 
 const controllersHeader = `
@@ -106,7 +93,7 @@ func (t *try) run(ctx context.Context, p program, only, logs bool) error {
 		return err
 	}
 	of := ""
-	if p.nth() > 0 {
+	if p.nth > 0 {
 		of = p.name + " | " + p.new + " | "
 	}
 	for _, c := range p.controllers {

@@ -40,7 +40,7 @@ func run(ctx context.Context, args []string) error {
 	var errs []error
 	silences := tries()
 	for _, p := range chosen {
-		if err := silences[p.nth()].run(ctx, p, *only, *logs); err != nil {
+		if err := silences[p.nth].run(ctx, p, *only, *logs); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", p.name, err))
 		}
 		for _, b := range p.bugs {
@@ -81,8 +81,10 @@ func run(ctx context.Context, args []string) error {
 		return errors.Join(errs...)
 	}
 	text := header + rows.String() + rightHeader + right.String() + "\n## What else was found\n\n" +
-		details.String() + silences[0].section() + silences[1].section() + silences[2].section() +
-		silences[3].section()
+		details.String()
+	for _, t := range silences {
+		text += t.section()
+	}
 	if *save == "" {
 		_, err := io.WriteString(os.Stdout, text)
 		return errors.Join(append(errs, err)...)
