@@ -31,7 +31,7 @@ const controllersHeader = `
 
 Each controller of Kubernetes v1.37.1 by itself, as its main makes it, with a scenario that was written before any was
 run. Nothing is switched off. README.md judges the findings. No schedule begins after a minute, or after what
-RECONCILETEST_LIMIT says, which was 30 s at the first try and 20 s now: the number of runs depends on the machine.
+RECONCILETEST_LIMIT says, which was 30 s at the first try and 15 s now: the number of runs depends on the machine.
 
 | controller | first try | now | runs | CPU seconds |
 |---|---|---|---|---|
