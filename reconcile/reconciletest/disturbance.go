@@ -82,10 +82,10 @@ const (
 	cut    = "cut in" // the watches end right after the step
 	// the program starts anew after the step, at a server that was left behind before it
 	timeTravel = "old cache after"
-	// what the step applied is deleted, and made anew when everything has settled
+	// what the step applied is deleted, and made anew when everything has settled, a namespace with what users had
 	namesake    = "namesake after"
 	namesakeNow = "namesake at once after" // the same without a pause, while the program is down
-	// a third party deletes an object that the program has made, after the step has settled
+	// a third party deletes an object that the program has made and no user has applied, after the step has settled
 	stray = "delete"
 	slow  = "slow" // each request takes 1.2 s
 	// the world needs 60 s more to see what is written of a resource in the 2 minutes from the step on

@@ -311,9 +311,9 @@
 //	unseen, cut in              watches end, with all that happened in between, or without
 //	late, frozen                the events of one resource come later than those of others
 //	old cache after, back to    the program starts anew, and lists from a cache that was left behind
-//	namesake after              an object is deleted, and made anew under its name
+//	namesake after              an object is deleted, and made anew under its name, a namespace with what users had
 //	other order in              the manifests of a step in the reverse order of their kinds, with a rest after each
-//	delete                      a third party deletes what the program has made
+//	delete                      a third party deletes what the program has made, and no user has applied since
 //	world slow with             the world sees what is written of a resource 60 s later, for 2 minutes
 //	world fails                 pods are not ready for 60 s, also those that were; the first pod of a Job fails
 //	cold start                  all steps are done before the program starts; it is up while a user waits for it
@@ -388,7 +388,7 @@
 //	                   discovery.go with openapi.go; aggregated.go: groups that handlers serve;
 //	                   fork.go with forkadmit.go: the cluster below
 //	Check              check.go with pairs.go and explore.go, scenario.go with step.go, off.go, program.go and world.go;
-//	                   run.go with steps.go, process.go, gate.go, surroundings.go,
+//	                   run.go with steps.go, namesake.go, process.go, gate.go, surroundings.go,
 //	                   outside.go with caller.go; still.go;
 //	                   disturbance.go, judge.go with idempotent.go, manners.go, authors.go, rights.go, leaks.go,
 //	                   done.go, snapshot.go with hashes.go, and variance.go;

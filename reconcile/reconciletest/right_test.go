@@ -181,6 +181,21 @@ var unusual = map[string]struct {
 		},
 		steps: reconciletest.ApplyYAML(greeting("hello")),
 	},
+	"what a user has applied to since": {
+		greet: func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+			return makeMap(ctx, c, g, "a")
+		},
+		steps: reconciletest.ApplyYAML(greeting("hello"),
+			"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: default}, data: {mine: kept}}"),
+	},
+	"what users have in a namespace that is made anew": {
+		greet: right,
+		steps: reconciletest.ApplyYAML(greeting("hello")+"---\n"+
+			"{apiVersion: v1, kind: Namespace, metadata: {name: team}}",
+			"{apiVersion: v1, kind: ConfigMap, metadata: {name: mine, namespace: team}, data: {mine: lost}}",
+			"{apiVersion: v1, kind: ConfigMap, metadata: {name: mine, namespace: team}, data: {mine: kept}}",
+			"{apiVersion: v1, kind: Namespace, metadata: {name: team, labels: {mine: 'yes'}}}"),
+	},
 }
 
 // claimed makes a pod and the claim that it uses, unless they are there.

@@ -157,6 +157,9 @@ func StepFunc(name string, do func(ctx context.Context, cfg *rest.Config) error)
 	return step
 }
 
+// userManager is the field manager of the user.
+const userManager = "reconciletest-user"
+
 // applyDocument applies a manifest as a user does, with force.
 func applyDocument(ctx context.Context, s *Server, document string) error {
 	r, o, err := parseManifest(s, document)
@@ -168,7 +171,7 @@ func applyDocument(ctx context.Context, s *Server, document string) error {
 		return err
 	}
 	err = directRequest(ctx, s, http.MethodPatch, pathOf(r, o.GetNamespace(), o.GetName())+
-		"?fieldManager=reconciletest-user&force=true", "application/apply-patch+yaml", data)
+		"?fieldManager="+userManager+"&force=true", "application/apply-patch+yaml", data)
 	if err == nil && r.GroupVersionResource == definitions && s.fork == nil {
 		err = awaitKind(ctx, s, o.GetName())
 	}

@@ -285,27 +285,7 @@ func (r *stepRun) after(d disturbance, version int64) {
 	case timeTravel:
 		r.travel(d, version)
 	case namesake, namesakeNow:
-		if !slices.ContainsFunc(r.scenario.Steps[d.n-1].documents, r.there) {
-			return
-		}
-		r.disturb(d)
-		if d.what == namesakeNow {
-			r.crash(d, false)
-		}
-		before := r.server.Version()
-		for _, document := range r.scenario.Steps[d.n-1].documents {
-			r.remove(document)
-		}
-		r.noteDeleted(before)
-		if d.what == namesake {
-			r.settle()
-		}
-		r.do()
-		for _, document := range r.scenario.Steps[d.n-1].documents {
-			r.void = r.void || r.failure == nil && r.othersKeep(r.going(document))
-		}
-		r.startDown()
-		r.settle()
+		r.remake(d)
 	case stray:
 		r.stray(d)
 	}
@@ -355,14 +335,15 @@ func (r *run) see(d disturbance) {
 	r.settle()
 }
 
-// stray deletes the first object of a resource that the program has made.
+// stray deletes the first object of a resource that the program has made, and no user has applied since: what a user
+// wants of it no program knows.
 func (r *stepRun) stray(d disturbance) {
 	for _, id := range r.made {
 		res, err := findResource(r.server, id.resource)
 		if id.resource != d.of || err != nil {
 			continue
 		}
-		if o := r.server.lookup(res, id.key()); o == nil || string(o.GetUID()) != id.uid {
+		if o := r.server.lookup(res, id.key()); o == nil || string(o.GetUID()) != id.uid || isApplied(o) {
 			continue
 		}
 		r.happened[d] = true

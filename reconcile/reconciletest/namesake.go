@@ -1,0 +1,81 @@
+package reconciletest
+
+import (
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// remake deletes what the step has applied, and makes it anew: when everything has settled, or at once, while the
+// programs are down. What users have in a namespace goes with it, and comes again as well.
+func (r *stepRun) remake(d disturbance) {
+	step := r.scenario.Steps[r.n-1]
+	if !slices.ContainsFunc(step.documents, r.there) {
+		return
+	}
+	r.disturb(d)
+	if d.what == namesakeNow {
+		r.crash(d, false)
+	}
+	before, inside := r.server.Version(), r.inside(step)
+	for _, document := range step.documents {
+		r.remove(document)
+	}
+	r.noteDeleted(before)
+	if d.what == namesake {
+		r.settle()
+	}
+	r.do()
+	for _, document := range inside {
+		r.again(document)
+	}
+	for _, document := range step.documents {
+		r.void = r.void || r.failure == nil && r.othersKeep(r.going(document))
+	}
+	r.startDown()
+	r.settle()
+}
+
+// inside returns the manifests of earlier steps, in their order, of what users have in the namespaces that a step
+// applies, but for what the step applies itself.
+func (r *stepRun) inside(step Step) (documents []string) {
+	own, within := map[identity]bool{}, map[string]bool{}
+	for _, document := range step.documents {
+		if res, o, err := parseManifest(r.server, document); err == nil {
+			own[identityOf(res.String(), o)] = true
+			within[o.GetName()] = within[o.GetName()] || res.GroupVersionResource == namespaces
+		}
+	}
+	for _, earlier := range r.scenario.Steps[:r.n-1] {
+		for _, document := range earlier.documents {
+			res, o, err := parseManifest(r.server, document)
+			if err != nil || res.ClusterScoped || !within[o.GetNamespace()] || own[identityOf(res.String(), o)] {
+				continue
+			}
+			if there := r.server.lookup(res, keyOf(o)); there != nil && isApplied(there) {
+				documents = append(documents, document)
+			}
+		}
+	}
+	return documents
+}
+
+// again applies a manifest that the user has applied before.
+func (r *stepRun) again(document string) {
+	if r.failure != nil {
+		return
+	}
+	what := "apply " + namesOf([]string{document})
+	r.note(hurt, "the user does so again: %s", what)
+	if err := r.insist(func() error { return applyDocument(r.ctx, r.server, document) }); err != nil {
+		r.fail(ruleSteps, fmt.Sprintf("%s: %v", what, err))
+	}
+}
+
+// isApplied reports whether a user has applied a manifest of an object since it was made, or has made it so.
+func isApplied(o object) bool {
+	return slices.ContainsFunc(o.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool {
+		return e.Manager == userManager
+	})
+}
