@@ -1,6 +1,7 @@
 package reconciletest
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"testing"
@@ -30,7 +31,8 @@ func TestNamesThatEndInHashes(t *testing.T) {
 	makeOwner()
 	made := func(resource, kind, name, hash string, fields map[string]any) kept {
 		o := &unstructured.Unstructured{Object: fields}
-		o.SetGroupVersionKind(schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: kind})
+		group := cmp.Or(map[string]string{"Rollout": "example.com"}[kind], "apps")
+		o.SetGroupVersionKind(schema.GroupVersionKind{Group: group, Version: "v1", Kind: kind})
 		o.SetNamespace("default")
 		o.SetName(name)
 		if o.SetUID(uid); hash != "" {
@@ -40,7 +42,7 @@ func TestNamesThatEndInHashes(t *testing.T) {
 			o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "web", UID: uid,
 				Controller: &controls}})
 		}
-		return kept{schema.GroupResource{Group: "apps", Resource: resource}, o}
+		return kept{schema.GroupResource{Group: group, Resource: resource}, o}
 	}
 	end := func(hash, image, current string, collisions int64) snapshot {
 		template := func(image, hash string) map[string]any {
@@ -49,15 +51,18 @@ func TestNamesThatEndInHashes(t *testing.T) {
 		return snapshotFrom(server, []kept{
 			made("deployments", "Deployment", "web", "", map[string]any{"status": map[string]any{
 				"collisionCount": collisions, "message": "it is web-" + current + "."}}),
+			made("rollouts", "Rollout", "web", "", map[string]any{"status": map[string]any{
+				"collisionCount": collisions}}),
 			made("replicasets", "ReplicaSet", "web-old", "old", map[string]any{"spec": template("old", "old")}),
 			made("replicasets", "ReplicaSet", "web-"+hash, hash, map[string]any{"spec": template(image, hash)}),
 		}, nil, func(*unstructured.Unstructured) {})
 	}
 	a := end("7f9b54b95", "one", "7f9b54b95", 0)
 	needless := end("d9b9f4b64", "one", "d9b9f4b64", 1).differences(a)
-	require.Len(t, needless, 2, "another hash, the same content")
+	require.Len(t, needless, 3, "another hash, the same content")
 	require.Equal(t, "deployments.apps .status.collisionCount", needless[0].kind())
 	require.Equal(t, ".metadata.name", needless[1].path)
+	require.Equal(t, "rollouts.example.com .status.collisionCount", needless[2].kind(), "its kind is no built-in one")
 	require.NotEmpty(t, end("7f9b54b95", "one", "old", 0).differences(a), "the other of the two")
 	require.NoError(t, owners.Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	makeOwner()

@@ -344,9 +344,8 @@ func stripMetadata(u *unstructured.Unstructured, namesake bool) {
 	if isRevision(u) {
 		delete(u.Object, "revision") // which counts the revisions that there have been
 	}
-	if status, ok := u.Object["status"].(map[string]any); len(status) > 0 && ok && namesake &&
-		u.GroupVersionKind().Group == appsv1.GroupName {
-		status["collisionCount"] = mayDiffer
+	if status, ok := u.Object["status"].(map[string]any); len(status) > 0 && ok && namesake {
+		status["collisionCount"] = mayDiffer // which controllers of others call so, too
 	}
 	if name := u.GetName(); name != "" { // which a revision may have, too
 		for _, path := range [][]string{{"spec", "hostname"}, {"metadata", "labels", appsv1.StatefulSetPodNameLabel}} {
