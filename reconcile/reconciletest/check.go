@@ -104,7 +104,8 @@ const (
 // compared in which a third party deletes what is controlled by an object that is done, and still is in the end: a
 // condition Complete, Completed, Succeeded or Finished of it is True, or its phase or state is one of these, or it is a
 // Job that has failed. Nobody has to make anew a Job of something that is complete, unless Scenario.Settled asks for
-// it.
+// it. Where something fails for good with a pod that is deleted, as what runs it only once does, "delete pods" has to
+// be in Off.
 //
 // In place of the search [Scenario.Explore] runs all schedules with so many crashes, stale caches and errors.
 //
