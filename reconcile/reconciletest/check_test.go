@@ -498,6 +498,32 @@ func TestCheckLeavesLuckOut(t *testing.T) {
 	require.Empty(t, reconciletest.Search(t, s))
 }
 
+// TestCheckLearnsWhatLuckHides has a program without a mistake, whose status says what it has seen. If it starts when
+// all is over, it sees that only by luck, and does so in the first of the runs from which Check learns.
+func TestCheckLearnsWhatLuckHides(t *testing.T) {
+	runs := 0
+	s := greets(plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+		if err := right(ctx, g, c); err != nil {
+			return err
+		}
+		if runs == 3 { // two runs in which nothing goes wrong differ
+			if _, err := c.core.CoreV1().ConfigMaps("default").Get(ctx, "a", metav1.GetOptions{}); err != nil {
+				return err
+			}
+		}
+		if text, _, _ := unstructured.NestedString(g.Object, "spec", "text"); text == "hello" || runs == 4 {
+			return setStatus(ctx, c, g, map[string]any{"greeted": "hello"})
+		}
+		return nil
+	}))
+	s.Server = reconciletest.Options{Resources: []reconciletest.Resource{{GroupVersionResource: greetings,
+		Kind: "Greeting", Status: true}}}
+	count := reconciletest.StepFunc("count", func(context.Context, *rest.Config) error { runs++; return nil })
+	s.Steps = append([]reconciletest.Step{count}, s.Steps[:2]...)
+	s.User, s.Settled, s.Budget = "", nil, time.Millisecond
+	reconciletest.Check(t, s)
+}
+
 // TestCheckBelievesAWriteThatMustNotHappen although only every third run with the disturbance has it.
 func TestCheckBelievesAWriteThatMustNotHappen(t *testing.T) {
 	runs := 0

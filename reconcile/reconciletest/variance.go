@@ -19,7 +19,8 @@ import (
 //     a version that a status holds.
 //   - By what the program has seen: it starts when all steps are done, or their events never come. Fields of a status
 //     and annotations for which both of these have the same value, and the run without disturbances has another one,
-//     are a history, such as that of the last operation. The same holds for those that differ after the same step done
+//     are a history, such as that of the last operation. What it sees may be luck: of a program that is not
+//     deterministic one of three such runs is enough. The same holds for those that differ after the same step done
 //     twice.
 //   - What is left of an earlier step: objects that a program which sees no step does not make, that were there before
 //     the last step, and that do not come again when a third party deletes them in the end. Nothing asks for them any
@@ -141,34 +142,57 @@ func (c learning) noise(later *ending) {
 	}
 }
 
-// history runs the scenario with a program that sees no step, in two ways.
+// history runs the scenario with a program that sees no step, in two ways. What one that is not deterministic sees
+// instead may be luck: it runs three times in each.
 func (c learning) history() {
-	var ends []snapshot
 	if len(c.scenario.Steps) == 1 {
 		return // it sees all that there is to see
 	}
-	for _, what := range []string{coldStart, unseenAll} {
+	times := 1
+	if c.jitters {
+		times = 3
+	}
+	var ends [2][]snapshot
+	for i, what := range []string{coldStart, unseenAll} {
 		s := c.schedule(disturbance{what: what})
-		o := c.run(s, nil)
-		if o.failure != nil || c.scenario.spares(s.disturbances[0]) {
-			return
-		}
-		ends = append(ends, o.last)
-	}
-	var both []difference
-	unseen := ends[1].differences(c.ideal.last)
-	for _, d := range ends[0].differences(c.ideal.last) {
-		if slices.ContainsFunc(unseen, d.tells) {
-			both = append(both, d)
+		for range times {
+			o := c.run(s, nil)
+			if o.failure != nil || c.scenario.spares(s.disturbances[0]) {
+				return
+			}
+			ends[i] = append(ends[i], o.last)
 		}
 	}
+	unseen := c.fromIdeal(ends[1])
+	both := slices.DeleteFunc(c.fromIdeal(ends[0]), func(d difference) bool {
+		return !slices.ContainsFunc(unseen, d.tells)
+	})
 	for _, d := range both {
 		had := func(s snapshot) bool { return s.owned(d.object) }
-		if d.onlyInB() && !had(ends[0]) && !had(ends[1]) && slices.ContainsFunc(c.ideal.afterStep, had) {
+		if d.onlyInB() && !slices.ContainsFunc(slices.Concat(ends[:]...), had) &&
+			slices.ContainsFunc(c.ideal.afterStep, had) {
 			c.varies.given[d.object] = true
 		}
 	}
 	c.left(c.varies.learnHistory(both))
+}
+
+// fromIdeal returns in what some ends differ from that of the reference run: all of them, or, in a field that only
+// describes what the program has done, one of them at least.
+func (c learning) fromIdeal(ends []snapshot) (all []difference) {
+	times := map[difference]int{}
+	for _, end := range ends {
+		for _, d := range end.differences(c.ideal.last) {
+			needed := len(ends)
+			if d.described() {
+				needed = 1
+			}
+			if times[d]++; times[d] == needed {
+				all = append(all, d)
+			}
+		}
+	}
+	return all
 }
 
 // onlyInB reports whether it is about an object that only the second end has.
