@@ -80,10 +80,12 @@ func TestTFJob(t *testing.T) {
 	})
 }
 
+// TestXGBoostJob has pods that are restarted: a job of any other policy has failed for good when a pod is deleted that
+// runs, by intention.
 func TestXGBoostJob(t *testing.T) {
 	of := func(name string, suspend bool) string {
 		return job("XGBoostJob", name, "xgbReplicaSpecs", fmt.Sprintf("runPolicy: {suspend: %t}", suspend),
-			replicas("Master", "xgboost", 1, "Never"), replicas("Worker", "xgboost", 2, "ExitCode"))
+			replicas("Master", "xgboost", 1, "ExitCode"), replicas("Worker", "xgboost", 2, "ExitCode"))
 	}
 	check(t, kubeflow.XGBoostJobKind, reconciletest.Scenario{
 		Steps: append(reconciletest.ApplyYAML(of("iris", false)+of("old", false), of("iris", true), of("iris", false)),
