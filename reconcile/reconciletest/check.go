@@ -47,9 +47,10 @@ const (
 // many a second.
 //
 // A finding does not end the search, unless nothing has to go wrong for it: then every run would show it. Goroutines
-// that are left behind do not end it even so, and those that run the same function are not looked at any more. Runs
-// that break the same rule, with the same kinds of objects and fields, by the same kind of disturbance, are one
-// finding, which has their number. [Scenario.Off] switches off a rule or a disturbance by its name.
+// that are left behind do not end it even so, and those that run the same function are not looked at any more; nor do
+// updates that a restart makes when all is settled, and such ones are not looked at any more. Runs that break the same
+// rule, with the same kinds of objects and fields, by the same kind of disturbance, are one finding, which has their
+// number. [Scenario.Off] switches off a rule or a disturbance by its name.
 //
 // The rules, for every run, with their names:
 //
@@ -217,14 +218,15 @@ type check struct {
 	leftOut      string         // what was not run because of that
 	untried      bool           // that is all
 	explored     explored
-	// leaves are the functions of the goroutines that the program leaves behind when nothing goes wrong. That is a
-	// finding, and no reason to end the search: when the process ends, all else is judged.
-	leaves map[string]bool
+	// leaves are the functions of the goroutines that the program leaves behind when nothing goes wrong, and rewrites the
+	// kinds of updates that a restart makes then. Both are findings, and no reason to end the search; see excuse.
+	leaves, rewrites map[string]bool
 }
 
 func newCheck(t *testing.T, sc *Scenario, limit time.Duration) *check {
 	c := &check{t: t, scenario: sc, began: time.Now(), covered: newCoverage(), varies: newVariance(),
-		doubted: make(map[string]int), leaves: make(map[string]bool), mayTake: limit, exit: openExit(t)}
+		doubted: make(map[string]int), leaves: make(map[string]bool), rewrites: make(map[string]bool),
+		mayTake: limit, exit: openExit(t)}
 	return c
 }
 
@@ -316,7 +318,7 @@ func (c runner) inBubble(s schedule, ideal *ending, w *watchman) (o *ending) {
 			age(server, laterVersions)
 		}
 		r := newRun(t.Context(), c.scenario, s, server)
-		r.varies, r.leaves = c.varies, c.leaves
+		r.varies, r.leaves, r.rewrites = c.varies, c.leaves, c.rewrites
 		if c.ideal != nil {
 			maps.Copy(r.finalizers, c.ideal.finalizers)
 		}
@@ -366,10 +368,7 @@ func (c *check) reference() bool {
 		c.jitters = c.jitters || partAt(failed.trace, c.ideal.trace) != ""
 		if c.stands(all, nil, failed.failure, mustFail) > 0 {
 			c.found(all, failed, failed.failure.about())
-			if failed.failure.rule == ruleNoLeaks {
-				for _, function := range failed.failure.where {
-					c.leaves[function] = true
-				}
+			if c.excuse(failed.failure) {
 				return c.reference()
 			}
 			c.findings[len(c.findings)-1].ended = true
@@ -382,6 +381,26 @@ func (c *check) reference() bool {
 	learning{c}.noise(later)
 	learning{c}.reversed()
 	return true
+}
+
+// excuse takes what a failure that needs no disturbance is about from what is judged, and reports whether the search
+// can go on then. Goroutines that are left and updates that a restart makes leave the ends of other runs as they are.
+func (c *check) excuse(b *breach) bool {
+	of := map[string]map[string]bool{ruleNoLeaks: c.leaves, ruleIdempotent: c.rewrites}[b.rule]
+	if of == nil || b.rule == ruleIdempotent && !allUpdates(b.where) {
+		return false
+	}
+	for _, what := range b.where {
+		of[what] = true
+	}
+	return true
+}
+
+// allUpdates reports whether requests of these kinds make and delete nothing.
+func allUpdates(kinds []string) bool {
+	return !slices.ContainsFunc(kinds, func(kind string) bool {
+		return verbOf(kind) != "update" && verbOf(kind) != "patch"
+	})
 }
 
 // singles runs every schedule with one disturbance, until there are enough findings, or until the limit.
@@ -658,6 +677,10 @@ func (c *check) replay(text string) {
 		learning{c}.history()
 	}
 	c.findings = nil
+	if len(s.disturbances) == 0 { // what it shows was excused, if it was found before
+		clear(c.leaves)
+		clear(c.rewrites)
+	}
 	ideal := c.run(schedule{seed: c.scenario.Seed, steps: s.steps}, nil)
 	if ideal.failure != nil {
 		ideal = nil

@@ -50,6 +50,9 @@ func (f *Finding) String() string {
 	if f.Rule == ruleNoLeaks && len(f.kinds) == 0 {
 		b.WriteString("\nthe search went on, and did not look at goroutines that run the same function any more")
 	}
+	if f.Rule == ruleIdempotent && len(f.kinds) == 0 && !f.ended {
+		b.WriteString("\nthe search went on, and did not look at such updates any more")
+	}
 	if f.ended {
 		b.WriteString("\nno disturbance was tried: every run would show this. Mend it, ")
 		if slices.Contains(switchable, f.Rule) {

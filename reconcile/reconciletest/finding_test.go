@@ -101,6 +101,26 @@ func TestAGoroutineThatIsLeftDoesNotEndTheSearch(t *testing.T) {
 	}
 }
 
+// TestCheckGoesOnWhenARestartUpdates, and does not judge such updates again. What a restart makes is in each end, and
+// ends the search.
+func TestCheckGoesOnWhenARestartUpdates(t *testing.T) {
+	s := greets(startsWith("started"))
+	s.Budget, s.Off = 100*time.Millisecond, []string{"ends alike"}
+	all := reconciletest.Search(t, s)
+	require.Equal(t, []string{"is idempotent"}, rules(all))
+	require.Contains(t, all[0].String(), "the search went on, and did not look at such updates any more")
+	require.Equal(t, 1, all[0].Count)
+
+	s.Run = func(ctx context.Context, cfg *rest.Config) error {
+		name := fmt.Sprintf("at-%d", time.Now().UnixNano())
+		return plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+			return makeMap(ctx, c, g, name)
+		})(ctx, cfg)
+	}
+	s.Settled = nil
+	require.Contains(t, first(t, s).String(), "no disturbance was tried")
+}
+
 // waitForNothing leaves a goroutine behind.
 func waitForNothing() {
 	go func() { select {} }()

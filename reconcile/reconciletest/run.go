@@ -64,6 +64,7 @@ type run struct {
 	finalizers map[string]bool        // that the program puts on objects or takes off
 	varies     *variance
 	leaves     map[string]bool // see check
+	rewrites   map[string]bool // see check
 	around     *surroundings
 	authors    *authors
 	ideal      *ending               // what the end has to be like; nil: nothing
