@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,6 +46,7 @@ import (
 	istioutil "github.com/argoproj/argo-rollouts/utils/istio"
 	"github.com/argoproj/argo-rollouts/utils/queue"
 	"github.com/argoproj/argo-rollouts/utils/record"
+	timeutil "github.com/argoproj/argo-rollouts/utils/time"
 	"github.com/argoproj/argo-rollouts/utils/tolerantinformer"
 
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
@@ -57,11 +59,18 @@ const resync = controller.DefaultRolloutResyncPeriod * time.Second
 func TestMain(m *testing.M) {
 	logrus.SetOutput(io.Discard)
 	klog.SetLogger(logr.Discard())
+	timeutil.SetNowTimeFunc(moves)
 	if err := rolloutscheme.AddToScheme(scheme.Scheme); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
 }
+
+var reads atomic.Int64
+
+// moves is the clock of the controllers, which is later at the next reading, as a real one. At the moment at which
+// something is due they wait until it is over, and ask again at once: for that virtual time does not pass.
+func moves() time.Time { return time.Now().Add(time.Duration(reads.Add(1)%1000) * time.Microsecond) }
 
 // start makes a controller of the parts, and returns what runs it.
 type start func(p *parts) (run func(ctx context.Context) error, err error)
@@ -130,6 +139,10 @@ func newParts(cfg *rest.Config) (*parts, error) {
 	if err := errors.Join(err, err2, err3); err != nil {
 		return nil, err
 	}
+	// main does so after it has made the queues, and its process ends if that fails.
+	if _, err := config.InitializeConfig(client, defaults.DefaultRolloutsConfigMapName); err != nil {
+		return nil, err
+	}
 	ours := controllerutil.InstanceIDRequirement("")
 	p := &parts{cfg: cfg, client: client, rollouts: own, dynamic: untyped,
 		all:  informers.NewSharedInformerFactory(client, resync),
@@ -167,9 +180,6 @@ func run(ctx context.Context, cfg *rest.Config, start start) error {
 			secrets.Core().V1().Secrets().Informer(), texts.Core().V1().ConfigMaps().Informer()))
 	run, err := start(p)
 	if err != nil {
-		return err
-	}
-	if _, err := config.InitializeConfig(p.client, defaults.DefaultRolloutsConfigMapName); err != nil {
 		return err
 	}
 	p.own.Start(ctx.Done())
