@@ -483,6 +483,24 @@ func TestCheckRefusesForAWhile(t *testing.T) {
 	require.Equal(t, "repeats a write that failed", found.Rule)
 }
 
+// TestAProgramThatEndsIsStartedAgainAsByAKubelet, and so may end when the API fails for a while.
+func TestAProgramThatEndsIsStartedAgainAsByAKubelet(t *testing.T) {
+	s := greets(func(ctx context.Context, cfg *rest.Config) error {
+		core, err := kubernetes.NewForConfig(cfg)
+		if err != nil {
+			return err
+		}
+		begun := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "begun"}}
+		_, err = core.CoreV1().ConfigMaps("default").Create(ctx, begun, metav1.CreateOptions{})
+		if ignoreThere(err) != nil {
+			return err
+		}
+		return plain(right)(ctx, cfg)
+	})
+	s.Replay = "v1 seed=0 steps=3: 500 for 20 s from create configmaps #1"
+	require.Empty(t, reconciletest.Search(t, s))
+}
+
 // TestCheckLeavesLuckOut has a program that fails in two of three runs. That is too seldom to be judged, whatever
 // disturbs it.
 func TestCheckLeavesLuckOut(t *testing.T) {

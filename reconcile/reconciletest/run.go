@@ -400,10 +400,19 @@ func (r *run) revive() {
 		}
 		r.kill(p)
 		if p.dies.IsZero() {
-			time.Sleep(restartPause)
+			time.Sleep(backoff(r.crashes[p.Name]))
 			r.start(p.Program)
 		}
 	}
+}
+
+// backoff is how long a kubelet waits before it starts a program again that has ended by itself so often: then it may
+// end while the API fails, as many do that ask something when they start.
+func backoff(ended int) time.Duration {
+	if ended < 2 {
+		return restartPause
+	}
+	return 10 * time.Second << (ended - 2)
 }
 
 // let lets a request through, with what the schedule says, and reports whether it has changed something that counts.
