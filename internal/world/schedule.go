@@ -48,7 +48,7 @@ func (w scheduler) schedule(ctx context.Context, pod *corev1.Pod) (waits bool, e
 
 // takes reports whether a node takes new pods, and this one: by its labels and its name, and unless it is cordoned.
 func takes(n *corev1.Node, pod *corev1.Pod) bool {
-	return !n.Spec.Unschedulable && n.DeletionTimestamp == nil && selects(&pod.Spec, n)
+	return !n.Spec.Unschedulable && n.DeletionTimestamp == nil && !isSilent(n) && selects(&pod.Spec, n)
 }
 
 // selects reports whether a node is one that a pod wants, by its nodeSelector and the node affinity that it requires.

@@ -166,7 +166,7 @@ func (w *World) Affected(was, is Object) (items []Item) {
 	if _, volume := o.(*corev1.PersistentVolume); volume && was == nil && !w.AtOnce {
 		items = append(items, Item{Resource: Claims, Name: o.GetName()}) // see claims.bindTo
 	}
-	if node, ok := was.(*corev1.Node); ok && isSilent(node) && !going && !isSilent(is.(*corev1.Node)) {
+	if node, ok := was.(*corev1.Node); ok && isSilent(node) && (is == nil || !isSilent(is.(*corev1.Node))) {
 		items = append(items, Item{Resource: Pods, Name: o.GetName()}) // see nodes.pods
 	}
 	if (resource == Pods || resource == Services) && !w.AtOnce {

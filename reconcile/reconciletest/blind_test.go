@@ -142,3 +142,21 @@ func TestAProgramMayGenerateNamesItself(t *testing.T) {
 		require.Empty(t, replayed(t, run, replay, greeting("hello")))
 	}
 }
+
+// TestAPortThatAClientChoosesIsCompared, one among those that the server draws, too.
+func TestAPortThatAClientChoosesIsCompared(t *testing.T) {
+	run := plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+		text, _, _ := unstructured.NestedString(g.Object, "spec", "text")
+		port := map[string]int32{"old": 31000, "new": 31500}[text]
+		_, err := c.core.CoreV1().Services("default").Create(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{
+			Name: "a", OwnerReferences: []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Greeting",
+				Name: "a", UID: g.GetUID()}}},
+			Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Selector: map[string]string{"a": "b"},
+				Ports: []corev1.ServicePort{{Port: 80, NodePort: port}}}}, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			return nil // it is never brought up to date
+		}
+		return err
+	})
+	require.Equal(t, "ends alike", replayed(t, run, "v1 seed=0 steps=2: cold start", greeting("old"), greeting("new")))
+}

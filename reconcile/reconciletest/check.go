@@ -117,8 +117,10 @@ const (
 // smallest roles for what the program did. It does not judge rights that only a real server asks for, such as escalate.
 //
 // Check only tests: that it finds nothing is no proof. Programs must do nothing that leaves the bubble, such as network
-// connections of their own. Tests that call Check must not be parallel with each other: until the test ends it replaces
-// http.DefaultTransport, and the error handlers of k8s.io/apimachinery/pkg/util/runtime while it runs.
+// connections of their own. Virtual time passes only while all of a program waits: one that asks again at once, until
+// something that is due right now is over, never comes to that, and Check ends after a minute, and says where. Tests
+// that call Check must not be parallel with each other: until the test ends it replaces http.DefaultTransport, and the
+// error handlers of k8s.io/apimachinery/pkg/util/runtime while it runs.
 func Check(t *testing.T, sc Scenario) {
 	t.Helper()
 	c := search(t, sc)
@@ -220,8 +222,8 @@ type check struct {
 	leftOut      string         // what was not run because of that
 	untried      bool           // that is all
 	explored     explored
-	// leaves are the functions of the goroutines that the program leaves behind when nothing goes wrong, and rewrites the
-	// kinds of updates that a restart makes then. Both are findings, and no reason to end the search; see excuse.
+	// leaves are the functions of the goroutines that the program leaves behind when nothing goes wrong, and rewrites
+	// the kinds of updates that a restart makes then. Both are findings, and no reason to end the search; see excuse.
 	leaves, rewrites map[string]bool
 }
 

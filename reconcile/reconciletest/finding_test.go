@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
@@ -72,11 +73,12 @@ func TestGoroutinesMayBeLeft(t *testing.T) {
 func TestAGoroutineThatIsLeftDoesNotEndTheSearch(t *testing.T) {
 	s := mistaken()
 	s.Run = func(ctx context.Context, cfg *rest.Config) error {
-		go func() {
+		var group lifecycle.Group // whose function is none that says what is left
+		group.Go("ticks", func() {
 			for { // nothing ends it
 				time.Sleep(time.Hour)
 			}
-		}()
+		})
 		return plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
 			err := twoMistakes(ctx, g, c)
 			if apierrors.IsInternalError(err) {
@@ -96,8 +98,7 @@ func TestAGoroutineThatIsLeftDoesNotEndTheSearch(t *testing.T) {
 	require.Greater(t, len(left), 1, "%s", left)
 	for _, f := range left[1:] {
 		require.Len(t, f.Detail, 2)
-		require.Contains(t, f.Detail[1], "started by github.com/thermostat-go/thermostat/reconcile/"+
-			"reconciletest_test.waitForNothing")
+		require.Contains(t, f.Detail[1], "reconciletest_test.waitForNothing.func1, started by ")
 	}
 }
 
@@ -123,7 +124,8 @@ func TestCheckGoesOnWhenARestartUpdates(t *testing.T) {
 
 // waitForNothing leaves a goroutine behind.
 func waitForNothing() {
-	go func() { select {} }()
+	var group lifecycle.Group
+	group.Go("waits", func() { select {} })
 }
 
 // TestAGoroutineMayWaitForATime that comes when the program has ended, such as that of a certificate which is renewed

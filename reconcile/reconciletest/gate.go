@@ -253,10 +253,10 @@ func (gs *gates) next(until time.Time) *gate {
 	if gs.changed != nil {
 		changed = gs.changed()
 	}
-	if gs.turns != nil {
-		gs.turns.Add(1)
-	}
 	for {
+		if gs.turns != nil {
+			gs.turns.Add(1)
+		}
 		synctest.Wait()
 		if isClosed(changed) {
 			return nil
@@ -272,7 +272,7 @@ func (gs *gates) next(until time.Time) *gate {
 		if !time.Now().Before(until) {
 			return nil
 		}
-		timer := time.NewTimer(time.Until(gs.heldUntil(until)))
+		timer := time.NewTimer(min(time.Until(gs.heldUntil(until)), turnFor))
 		select {
 		case <-gs.arrived:
 		case <-timer.C:

@@ -112,8 +112,7 @@ func bubbleGoroutines() []goroutine {
 		}
 		var g goroutine
 		for _, line := range lines[1:] {
-			name, _, _ := strings.Cut(line, "(0x")
-			name = strings.TrimSuffix(strings.TrimSuffix(name, "(...)"), "()")
+			name := line[:max(strings.LastIndex(line, "("), 0)] // without its arguments
 			switch created, ok := strings.CutPrefix(line, "created by "); {
 			case ok:
 				g.by, _, _ = strings.Cut(created, " in goroutine ")
@@ -138,7 +137,9 @@ var (
 	bubbleText  = regexp.MustCompile(`synctest bubble \d+`)
 	runtimeText = regexp.MustCompile(`^(runtime|time|sync|internal/sync|internal/poll)\.`)
 	// helperText is about functions that run another one.
-	helperText = regexp.MustCompile(`^(k8s\.io/apimachinery/pkg/util/wait|golang\.org/x/sync/errgroup)\.`)
+	helperText = regexp.MustCompile(`^(k8s\.io/apimachinery/pkg/util/wait|golang\.org/x/sync/errgroup|` +
+		`github\.com/thermostat-go/thermostat/internal/lifecycle)\.|` +
+		`^sigs\.k8s\.io/controller-runtime/pkg/manager\.\(\*runnableGroup\)`)
 	// broadcasterText is the text of a goroutine that an EventBroadcaster of client-go has started and that runs its
 	// code, not a handler of the program's.
 	broadcasterText = regexp.MustCompile(`^k8s\.io/apimachinery/pkg/watch\.\(\*Broadcaster\)\.loop, |` +

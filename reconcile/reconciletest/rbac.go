@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -307,12 +308,17 @@ func attributesWrong(spec any, at *authorizationv1.ResourceAttributes,
 	return nil
 }
 
+// publicPath matches what a real server shows to all who are authenticated, by roles that it makes itself.
+var publicPath = regexp.MustCompile(`^/((healthz|livez|readyz)|version/?|(api|apis|openapi)(/.*)?)$`)
+
 // grants reports whether a user, or one of some groups, may do something; a nil access grants all.
 func grants(a *access, user string, groups []string, at *authorizationv1.ResourceAttributes,
 	path *authorizationv1.NonResourceAttributes) bool {
 	switch {
 	case a == nil:
 		return true
+	case path != nil && slices.Contains(groups, "system:authenticated") && publicPath.MatchString(path.Path):
+		return path.Verb == "get"
 	case path != nil:
 		return a.allows(user, groups, "", rbacv1.PolicyRule{Verbs: []string{path.Verb},
 			NonResourceURLs: []string{path.Path}})

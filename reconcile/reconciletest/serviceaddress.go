@@ -95,16 +95,8 @@ func (d *draw) nextAddress() (string, error) {
 		return "", full("a serviceIP")
 	}
 	pool.addresses++
+	pool.drewLocked(it)
 	return it.address.String(), nil
-}
-
-// isDrawn reports whether an address is one that the server draws.
-func isDrawn(address netip.Addr) bool {
-	if !serviceNetwork.Contains(address) {
-		return false
-	}
-	b, network := address.As4(), serviceNetwork.Addr().As4()
-	return binary.BigEndian.Uint32(b[:])-binary.BigEndian.Uint32(network[:]) >= chosenAddresses
 }
 
 // keepAddress gives an update the address that it leaves out. An old client knows of the singular field only.

@@ -29,6 +29,23 @@ type servicePool struct {
 	// addresses and ports are how many were drawn, from where the next one is looked for: what one Service has given
 	// back another one does not get at once. Guarded by mu.
 	addresses, ports int64
+	// drawn are those that no client has chosen. Guarded by mu.
+	drawn map[drawn]bool
+}
+
+// hasDrawn reports whether something was drawn, and not chosen by a client since.
+func (p *servicePool) hasDrawn(it drawn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.drawn[it]
+}
+
+// drewLocked notes that something was drawn.
+func (p *servicePool) drewLocked(it drawn) {
+	if p.drawn == nil {
+		p.drawn = map[drawn]bool{}
+	}
+	p.drawn[it] = true
 }
 
 // draw is what one write takes out of the pool, and gives back when it is over: then it is stored, or nobody has it.
@@ -40,6 +57,7 @@ type draw struct {
 	dry     bool                // a dry run
 	free    bool                // a fork: the cluster knows whether what a client chooses can be had
 	own     []drawn
+	dryPort int32 // the last one that a dry run was shown; zero: none
 }
 
 var (
@@ -52,7 +70,9 @@ func (d *draw) take(it drawn) error {
 	pool := &d.server.services
 	pool.mu.Lock()
 	defer pool.mu.Unlock()
-	if !d.firstLocked(slices.Values([]drawn{it}), &it) && !d.free {
+	if d.firstLocked(slices.Values([]drawn{it}), &it) {
+		delete(pool.drawn, it)
+	} else if !d.free {
 		return errTaken
 	}
 	return nil

@@ -132,14 +132,14 @@ func (d *draw) takePort(port int32) error {
 // nextPort takes one that nobody has. A dry run gets the one after the last one that it has.
 func (d *draw) nextPort() (int32, error) {
 	if d.dry {
-		next := int32(0)
+		next := d.dryPort + 1
 		for _, it := range d.own {
 			next = max(next, it.port+1)
 		}
-		if next == 0 {
+		if next == 1 {
 			next = dryPort
 		}
-		d.own = append(d.own, drawn{port: next})
+		d.dryPort = next
 		return next, nil
 	}
 	pool := &d.server.services
@@ -159,6 +159,7 @@ func (d *draw) nextPort() (int32, error) {
 		return 0, full("a nodePort")
 	}
 	pool.ports++
+	pool.drewLocked(it)
 	return it.port, nil
 }
 

@@ -111,7 +111,7 @@ func standInsFor(s *Server, all []kept, mask func(*unstructured.Unstructured)) s
 		if ip, ok, _ := unstructured.NestedString(u.Object, "status", "podIP"); ok {
 			w.names[ip] = fmt.Sprintf("<ip of %s %s/%s>", h.resource.Resource, u.GetNamespace(), name)
 		}
-		for value, what := range drawnBy(h) {
+		for value, what := range drawnBy(s, h) {
 			w.drawn = true
 			w.names[value] = fmt.Sprintf("<%s of %s %s/%s>", what, h.resource.Resource, u.GetNamespace(), name)
 		}
@@ -138,23 +138,23 @@ func (w standIns) text(v string) string {
 	return timeText.ReplaceAllString(v, "<time>")
 }
 
-// drawnBy returns what the server, or the world, has drawn for a Service, and what it is. What a client chooses is not
-// among that, as long as it takes what is there for clients to choose.
-func drawnBy(h kept) map[string]string {
+// drawnBy returns what the server, or the world, has drawn for a Service, and what it is.
+func drawnBy(server *Server, h kept) map[string]string {
 	all := map[string]string{}
 	var s corev1.Service
 	if h.resource != corev1.Resource("services") ||
 		runtime.DefaultUnstructuredConverter.FromUnstructured(h.object.Object, &s) != nil {
 		return all
 	}
-	if address, err := netip.ParseAddr(s.Spec.ClusterIP); err == nil && isDrawn(address) {
+	address, err := netip.ParseAddr(s.Spec.ClusterIP)
+	if err == nil && server.services.hasDrawn(drawn{address: address}) {
 		all[s.Spec.ClusterIP] = "address"
 	}
-	if port := s.Spec.HealthCheckNodePort; port >= drawnPort {
+	if port := s.Spec.HealthCheckNodePort; server.services.hasDrawn(drawn{port: port}) {
 		all[fmt.Sprint(port)] = "port for health checks"
 	}
 	for i, p := range s.Spec.Ports {
-		if p.NodePort >= drawnPort {
+		if server.services.hasDrawn(drawn{port: p.NodePort}) {
 			all[fmt.Sprint(p.NodePort)] = fmt.Sprintf("port %d on nodes", i)
 		}
 	}

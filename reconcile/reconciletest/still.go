@@ -18,11 +18,13 @@ import (
 const (
 	// lookEvery is how often a run is looked at that does not move, and stillFor how often it has to look the same
 	// until it is taken to stand still for good: patientFor if it waits for what may end by itself, such as another
-	// process, and workFor if it is at work all the time. All are about real time.
+	// process, and workFor if it is at work. All are about real time.
 	lookEvery  = time.Second
 	stillFor   = 3
 	patientFor = 30
 	workFor    = 60
+	// turnFor is how long the driver waits at most in one turn, so that one who looks sees virtual time pass.
+	turnFor = time.Minute
 )
 
 // play runs a schedule in a bubble of its own, and fails the test if the run stands still since it waits for something
@@ -66,7 +68,7 @@ type watchman struct {
 	last int64  // turns, the last time
 	seen string // what the run waited for then
 	same int    // how often it was that
-	busy int    // how often it was at work
+	busy int    // how often it was at work in between
 }
 
 // look returns what the run waits for if it stands still, and whether that is for good; empty: it does not, or not yet,
@@ -84,11 +86,12 @@ func (w *watchman) look() (text string, good bool) {
 	}
 	w.same++
 	switch {
-	case text == "":
-		if w.busy++; w.busy >= workFor {
-			return busyIn(stacks), true
-		}
+	case text == "" && w.busy < workFor:
+		w.busy++
 		return "", false
+	case text == "":
+		text = busyIn(stacks)
+		return text, text != ""
 	case passes && w.same >= patientFor, !passes && w.same >= stillFor:
 		return text, true
 	case passes && w.same == stillFor:
@@ -123,20 +126,40 @@ var waitsFor = map[string]string{
 	"sync.RWMutex.RLock":  "lock",
 }
 
+// goroutineState returns the state of a goroutine, and whether virtual time passes in it.
+func goroutineState(head string) (state string, waits bool) {
+	m := stateText.FindStringSubmatch(head)
+	if m == nil {
+		return "", true
+	}
+	return m[1], strings.HasSuffix(m[1], "(durable)") || strings.HasPrefix(m[1], "synctest.")
+}
+
+// busyIn says which goroutines of a bubble are at work, and what to do; empty: none is.
+func busyIn(stacks []string) (text string) {
+	for _, stack := range stacks {
+		head, _, _ := strings.Cut(stack, "\n")
+		if state, waits := goroutineState(head); !waits && waitsFor[state] == "" {
+			text += advice("work", stack)
+		}
+	}
+	return text
+}
+
 // strandedIn says which goroutines of a bubble wait for something that virtual time does not bring, and what to do;
 // empty: none does, or one is at work. It passes if one waits for something that may end by itself.
 func strandedIn(stacks []string) (text string, passes bool) {
 	var all, held []string
 	for _, stack := range stacks {
 		head, _, _ := strings.Cut(stack, "\n")
-		state := stateText.FindStringSubmatch(head)
-		if state == nil || strings.HasSuffix(state[1], "(durable)") || strings.HasPrefix(state[1], "synctest.") {
+		state, waits := goroutineState(head)
+		if waits {
 			if strings.Contains(stack, ".(*gates).enter(") {
 				held = append(held, where(stack))
 			}
 			continue
 		}
-		kind, ok := waitsFor[state[1]]
+		kind, ok := waitsFor[state]
 		if !ok {
 			return "", false // it is at work
 		}
@@ -151,20 +174,6 @@ func strandedIn(stacks []string) (text string, passes bool) {
 			strings.Join(slices.Compact(held), ", ")
 	}
 	return text, passes
-}
-
-// busyIn says which goroutines of a bubble are at work.
-func busyIn(stacks []string) string {
-	var all []string
-	for _, stack := range stacks {
-		state := stateText.FindStringSubmatch(stack)
-		if state != nil && slices.Contains([]string{"running", "runnable", "sleep"}, state[1]) {
-			all = append(all, fmt.Sprintf("\n  %s: it works, and neither waits nor asks the server;\n    work takes "+
-				"no virtual time, so that a loop until a time has come has to wait for it", where(stack)))
-		}
-	}
-	slices.Sort(all)
-	return strings.Join(slices.Compact(all), "")
 }
 
 // advice says what a goroutine waits for, and what to do about it.
@@ -182,6 +191,10 @@ func advice(kind, stack string) string {
 	case kind == "system":
 		what = "it waits for the operating system, such as for another process or a file"
 		do = "leave that out in the test"
+	case kind == "work":
+		what = "it is at work, for a minute by now"
+		do = "it has to wait at some time. A timer ends at the very moment that it was set for: who asks again at " +
+			"once while that is not over, as now.After(due) says, never comes to an end here, and !now.Before(due) does"
 	case kind == "lock":
 		what = "it waits for a lock"
 		do = "who holds the lock must not wait meanwhile, neither for a time nor for an answer; a channel with one " +

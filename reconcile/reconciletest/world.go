@@ -19,15 +19,15 @@ import (
 // are written.
 //
 //   - Pods are bound to the first node that their nodeSelector selects, that their node affinity requires and that is
-//     not cordoned, when their claims are bound; they run when the Secrets and ConfigMaps are there that they need, get
-//     ready when their readiness gates are true as well, and go when they are deleted. There is a node, unless
-//     [Options.Manifests] has others. Pods with a scheduler of their own wait for it. Nothing becomes of pods on a node
-//     that is reported not to be ready, until it is.
+//     neither cordoned nor reported not to be ready, when their claims are bound; they run when the Secrets and
+//     ConfigMaps are there that they need, get ready when their readiness gates are true as well, and go when they are
+//     deleted. There is a node, unless [Options.Manifests] has others. Pods with a scheduler of their own wait for it.
+//     Nothing becomes of pods on a node that is reported not to be ready, until it is, or is gone.
 //   - Deployments are rolled out by ReplicaSets, within maxSurge and maxUnavailable; ReplicaSets have pods.
 //   - StatefulSets have pods and claims, in order; DaemonSets have a pod on each node that their nodeSelector selects
 //     and their node affinity requires.
 //   - Jobs run and end, without pods, and wait while they are suspended. Claims are bound, to the volume that they name
-//     or to none.
+//     or to none. Of two that name one volume both are bound.
 //   - Services of the type LoadBalancer get an address, unless they have a loadBalancerClass: whoever has that class
 //     gives them one.
 //   - The pods behind a Service are in its Endpoints and one EndpointSlice. That takes Endpoints, EndpointSlices and

@@ -319,18 +319,6 @@ kind: Pod
 metadata: {name: %[1]s, namespace: default}
 spec: {nodeName: node, containers: [{name: c, image: c}]}
 `
-	reports := func(status corev1.ConditionStatus) reconciletest.Step {
-		return reconciletest.StepFunc("the node is reported", func(ctx context.Context, cfg *rest.Config) error {
-			nodes := kubernetes.NewForConfigOrDie(cfg).CoreV1().Nodes()
-			n, err := nodes.Get(ctx, "node", metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
-			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}
-			_, err = nodes.UpdateStatus(ctx, n, metav1.UpdateOptions{})
-			return err
-		})
-	}
 	steps := append(reconciletest.ApplyYAML(fmt.Sprintf(pod, "old")), reports(corev1.ConditionUnknown),
 		reconciletest.ApplyYAML(fmt.Sprintf(pod, "new"))[0], reconciletest.Delete("pods", "default", "old"))
 	for name, heard := range map[string]bool{"silent": false, "heard of": true} {
@@ -339,24 +327,61 @@ spec: {nodeName: node, containers: [{name: c, image: c}]}
 			after = append(after, reports(corev1.ConditionTrue))
 		}
 		t.Run(name, func(t *testing.T) {
-			reconciletest.Check(t, reconciletest.Scenario{
-				Run: func(ctx context.Context, _ *rest.Config) error {
-					<-ctx.Done()
-					return nil
-				},
-				Server: reconciletest.Options{Kinds: Kinds()},
-				World:  &reconciletest.World{},
-				Steps:  after,
-				Replay: fmt.Sprintf("v1 seed=0 steps=%d: ", len(after)),
-				Settled: func(s *reconciletest.Server) error {
-					_, there := reconciletest.Get[*corev1.Pod](s, "pods", "default", "old")
-					p, _ := reconciletest.Get[*corev1.Pod](s, "pods", "default", "new")
-					if runs := p.Status.Phase == corev1.PodRunning; runs != heard || there == heard {
-						return fmt.Errorf("runs: %t, still there: %t", runs, there)
-					}
-					return nil
-				},
+			checkWorld(t, after, func(s *reconciletest.Server) error {
+				_, there := reconciletest.Get[*corev1.Pod](s, "pods", "default", "old")
+				p, _ := reconciletest.Get[*corev1.Pod](s, "pods", "default", "new")
+				if runs := p.Status.Phase == corev1.PodRunning; runs != heard || there == heard {
+					return fmt.Errorf("runs: %t, still there: %t", runs, there)
+				}
+				return nil
 			})
 		})
 	}
+}
+
+// TestASilentNodeGetsNoPods as long as there is another one, and its pods go with it.
+func TestASilentNodeGetsNoPods(t *testing.T) {
+	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: %s, namespace: default}\n" +
+		"spec: {%s containers: [{name: c, image: c}]}\n"
+	steps := append(reconciletest.ApplyYAML("apiVersion: v1\nkind: Node\nmetadata: {name: second}\n---\n"+
+		fmt.Sprintf(pod, "old", "nodeName: node,")), reports(corev1.ConditionUnknown),
+		reconciletest.ApplyYAML(fmt.Sprintf(pod, "new", ""))[0], reconciletest.Delete("pods", "default", "old"),
+		reconciletest.Delete("nodes", "", "node"))
+	checkWorld(t, steps, func(s *reconciletest.Server) error {
+		_, there := reconciletest.Get[*corev1.Pod](s, "pods", "default", "old")
+		p, _ := reconciletest.Get[*corev1.Pod](s, "pods", "default", "new")
+		if p.Spec.NodeName != "second" || p.Status.Phase != corev1.PodRunning || there {
+			return fmt.Errorf("on %q: %s; the old one is still there: %t", p.Spec.NodeName, p.Status.Phase, there)
+		}
+		return nil
+	})
+}
+
+// reports is a step in which somebody reports whether the node is ready.
+func reports(status corev1.ConditionStatus) reconciletest.Step {
+	return reconciletest.StepFunc("the node is reported", func(ctx context.Context, cfg *rest.Config) error {
+		nodes := kubernetes.NewForConfigOrDie(cfg).CoreV1().Nodes()
+		n, err := nodes.Get(ctx, "node", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}
+		_, err = nodes.UpdateStatus(ctx, n, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+// checkWorld runs some steps with a program that does nothing.
+func checkWorld(t *testing.T, steps []reconciletest.Step, settled func(*reconciletest.Server) error) {
+	t.Helper()
+	reconciletest.Check(t, reconciletest.Scenario{
+		Run: func(ctx context.Context, _ *rest.Config) error {
+			<-ctx.Done()
+			return nil
+		},
+		Server: reconciletest.Options{Kinds: Kinds()},
+		World:  &reconciletest.World{},
+		Steps:  steps, Settled: settled,
+		Replay: fmt.Sprintf("v1 seed=0 steps=%d: ", len(steps)),
+	})
 }
