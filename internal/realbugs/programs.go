@@ -264,7 +264,11 @@ var programs = []program{
 		name: "training-operator", module: "github.com/kubeflow/training-operator", new: "v1.9.3", nth: 3,
 		definitions: "manifests/base/crds/*_*.yaml",
 		controllers: []controller{
-			{test: "PyTorchJob"}, {test: "TFJob"}, {test: "XGBoostJob"}, {test: "PaddleJob"}, {test: "JAXJob"},
+			{test: "PyTorchJob", first: "real: a condition is written into the cache alone, and lost"},
+			{test: "TFJob", first: "silent"},
+			{test: "XGBoostJob", first: "of the scenario: a pod that is never restarted was deleted"},
+			{test: "PaddleJob", first: "silent"},
+			{test: "JAXJob", first: "1 false alarm: a condition that is seen by luck"},
 		},
 	},
 	{
@@ -272,7 +276,10 @@ var programs = []program{
 		new: "v0.2.1-0.20260226113419-88465550a74b", nth: 3, outside: true,
 		versions:    []string{"internal/controlplane"},
 		definitions: "install/*.Default.crd.yaml",
-		controllers: []controller{{test: "MachineSet"}, {test: "Machine"}},
+		controllers: []controller{
+			{test: "MachineSet", first: "real: ready nodes are not counted for up to ten minutes"},
+			{test: "Machine", first: "real, rare: an instance for a Machine that is gone"},
+		},
 	},
 	{
 		name: "cloud-on-k8s", module: "github.com/elastic/cloud-on-k8s/v3", new: "v3.5.0", nth: 3,
@@ -295,24 +302,38 @@ var programs = []program{
 	{
 		name: "istio", module: "istio.io/istio", new: "v0.0.0-20260827124520-eed52ebb66ad", nth: 3,
 		definitions: "manifests/charts/base/files/crd-all.gen.yaml",
-		controllers: []controller{{test: "IPAllocator"}, {test: "NodeUntainter"}, {test: "Validation"},
-			{test: "RootCertificates"}, {test: "GatewayClasses"}},
+		controllers: []controller{
+			{test: "IPAllocator", first: "real: it gives up after five tries"},
+			{test: "NodeUntainter", first: "real: it gives up after five tries"},
+			{test: "Validation", first: "silent"},
+			{test: "RootCertificates", first: "real: it gives up after five tries; and 1 false alarm"},
+			{test: "GatewayClasses", first: "1 false alarm: what a user had applied was deleted"},
+		},
 	},
 	{
 		name: "prometheus-operator", module: "github.com/prometheus-operator/prometheus-operator", new: "v0.85.0",
 		nth: 3, definitions: "example/prometheus-operator-crd/*.yaml",
-		controllers: []controller{{test: "Prometheus"}, {test: "PrometheusAgent"}, {test: "Alertmanager"},
-			{test: "ThanosRuler"}, {test: "Kubelet"}},
+		controllers: []controller{
+			{test: "Prometheus", first: "real: times of transitions, mended later"},
+			{test: "PrometheusAgent", first: "real: times of transitions, mended later"},
+			{test: "Alertmanager", first: "real, harmless: Reconciled is unknown after a restart"},
+			{test: "ThanosRuler", first: "real, harmless: Reconciled is unknown after a restart"},
+			{test: "Kubelet", first: "silent"},
+		},
 	},
 	{
 		name: "whereabouts", module: "github.com/k8snetworkplumbingwg/whereabouts", new: "v0.9.2", nth: 3,
 		definitions: "doc/crds/whereabouts*.yaml",
-		controllers: []controller{{test: "NodeSlices"}},
+		controllers: []controller{{test: "NodeSlices", first: "real: networks without a name are taken for one"}},
 	},
 	{
 		name: "argo-rollouts", module: "github.com/argoproj/argo-rollouts", new: "v1.10.1", nth: 3,
 		versions:    []string{"internal/controlplane"},
 		definitions: "manifests/crds/*-crd.yaml",
-		controllers: []controller{{test: "Rollout"}, {test: "Experiment"}, {test: "AnalysisRun"}},
+		controllers: []controller{
+			{test: "Rollout", first: "1 false alarm: the count of collisions"},
+			{test: "Experiment", first: "cannot run: Check hung without a word"},
+			{test: "AnalysisRun", first: "cannot run: Check hung without a word"},
+		},
 	},
 }
