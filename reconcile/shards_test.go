@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -211,7 +212,7 @@ func TestKeysThatNoObjectNamesAreRemembered(t *testing.T) {
 			key("had-stays")}, c.Gone())
 		shards.gain(len("has-moves"))
 		require.Equal(t, []string{"default/asked-for", "default/had-moves", "default/had-stays", "default/has-moves"},
-			taken(log))
+			slices.Compact(taken(log))) // a key may come twice: its event, and the slice
 		require.NoError(t, stop())
 	})
 }

@@ -162,7 +162,8 @@ func TestADeletionThatMakesWatchesPanicIsToldLater(t *testing.T) {
 		synctest.Wait()
 		panics = false
 		api.Create(configMap("a"))
-		require.Equal(t, []string{"/a"}, taken(log), "it is there again")
+		// It may come twice, for the deletion and for the creation.
+		require.Equal(t, []string{"/a"}, slices.Compact(taken(log)), "it is there again")
 		panics = true
 		api.Delete("default", "a")
 		require.Empty(t, taken(log))
