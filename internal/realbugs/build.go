@@ -58,6 +58,9 @@ func copyTests(p program, version, dir string) error {
 	if p.outside {
 		folders = append(folders, filepath.Join("testdata", "outside"))
 	}
+	if p.outside || p.wants {
+		folders = append(folders, filepath.Join("testdata", "want"))
+	}
 	for _, from := range folders {
 		files, err := filepath.Glob(filepath.Join(from, "*.go"))
 		if err != nil {

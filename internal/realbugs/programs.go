@@ -19,6 +19,8 @@ type program struct {
 	nth int
 	// outside: the tests use the API of testdata/outside.
 	outside bool
+	// wants: they use what testdata/want asks of objects, as those with outside do.
+	wants bool
 	// apart: the old version is required under the path released.
 	apart bool
 	bugs  []bug
@@ -301,6 +303,7 @@ var programs = []program{
 	},
 	{
 		name: "istio", module: "istio.io/istio", new: "v0.0.0-20260827124520-eed52ebb66ad", nth: 3,
+		wants:       true,
 		definitions: "manifests/charts/base/files/crd-all.gen.yaml",
 		controllers: []controller{
 			{test: "IPAllocator", first: "real: it gives up after five tries"},
@@ -312,7 +315,7 @@ var programs = []program{
 	},
 	{
 		name: "prometheus-operator", module: "github.com/prometheus-operator/prometheus-operator", new: "v0.85.0",
-		nth: 3, definitions: "example/prometheus-operator-crd/*.yaml",
+		nth: 3, wants: true, definitions: "example/prometheus-operator-crd/*.yaml",
 		controllers: []controller{
 			{test: "Prometheus", first: "real: times of transitions, mended later"},
 			{test: "PrometheusAgent", first: "real: times of transitions, mended later"},
@@ -327,7 +330,7 @@ var programs = []program{
 		controllers: []controller{{test: "NodeSlices", first: "real: networks without a name are taken for one"}},
 	},
 	{
-		name: "argo-rollouts", module: "github.com/argoproj/argo-rollouts", new: "v1.10.1", nth: 3,
+		name: "argo-rollouts", module: "github.com/argoproj/argo-rollouts", new: "v1.10.1", nth: 3, wants: true,
 		versions:    []string{"internal/controlplane"},
 		definitions: "manifests/crds/*-crd.yaml",
 		controllers: []controller{
