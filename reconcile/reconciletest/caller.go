@@ -1,13 +1,15 @@
 package reconciletest
 
 import (
-	"bytes"
 	"context"
 	"errors"
+	"os"
 	"regexp"
+	"runtime"
 	"runtime/pprof"
 	"strconv"
 	"strings"
+	"testing"
 )
 
 // processKey is that of a process in its ctx; [directKey] that of a ctx whose requests do not wait for their turn.
@@ -20,6 +22,23 @@ type (
 // started it: the number of their process in gates.launched. So a request without the ctx of Run has a process, too.
 const processLabel = "reconciletest.process"
 
+// scheduleLabel is the label with the schedule of the run. A panic on a goroutine that the program has started ends the
+// test binary, as it would end the program, and the head of its stack shows the labels.
+const scheduleLabel = "reconciletest.schedule"
+
+// showLabels lets the heads of stacks show labels until the test is over.
+func showLabels(t *testing.T) {
+	before, was := os.LookupEnv("GODEBUG")
+	t.Cleanup(func() {
+		if was {
+			_ = os.Setenv("GODEBUG", before) // it was there, so it can be set
+		} else {
+			_ = os.Unsetenv("GODEBUG") // it fails for a name that is empty
+		}
+	})
+	_ = os.Setenv("GODEBUG", strings.TrimPrefix(before+",tracebacklabels=1", ",")) // a valid name and value
+}
+
 // directly are the labels of goroutines whose requests do not wait for their turn: the driver, the goroutines of steps,
 // and those that serve an API.
 var directly = pprof.WithLabels(context.Background(), pprof.Labels(processLabel, "none"))
@@ -31,54 +50,53 @@ func (e *exit) callerOf(ctx context.Context) (*gates, *process, error) {
 	if p, ok := ctx.Value(processKey{}).(*process); ok && !direct {
 		return p.gates, p, nil
 	}
-	goroutine, bubble := whereAmI()
+	goroutine, bubble, label := whereAmI()
 	e.mu.Lock()
 	gs := e.bubbles[bubble]
 	e.mu.Unlock()
 	if gs == nil || direct || goroutine == gs.driver {
 		return gs, nil, nil
 	}
-	p, err := gs.labelled(e.label())
+	p, err := gs.caller(label)
 	return gs, p, err
 }
 
-// label returns the processLabel of the calling goroutine; empty: it has none.
-func (e *exit) label() string {
-	e.profiling.Lock()
-	defer e.profiling.Unlock()
-	return ownLabel()
+var labelText = regexp.MustCompile(`"` + processLabel + `": "([^"]*)"`)
+
+// whereAmI returns the number of the calling goroutine, the name of its bubble and its processLabel; empty: it is in
+// none, or has none.
+func whereAmI() (goroutine, bubble, label string) {
+	buffer := make([]byte, 4<<10)
+	head, _, _ := strings.Cut(string(buffer[:runtime.Stack(buffer, false)]), "\n")
+	return strings.Fields(head)[1], bubbleText.FindString(head), labelIn(head)
 }
 
-var labelText = regexp.MustCompile(`"` + processLabel + `":"([^"]*)"`)
-
-// ownLabel finds the calling goroutine in a profile of all, as the only one that is in this function. The caller holds
-// exit.profiling.
-func ownLabel() string {
-	var profile bytes.Buffer
-	if err := pprof.Lookup("goroutine").WriteTo(&profile, 1); err != nil {
-		return ""
-	}
-	for record := range strings.SplitSeq(profile.String(), "\n\n") {
-		if strings.Contains(record, "/reconciletest.ownLabel+") {
-			if label := labelText.FindStringSubmatch(record); label != nil {
-				return label[1]
-			}
-		}
+// labelIn returns the processLabel that the head of a stack shows; empty: there is none.
+func labelIn(head string) string {
+	if m := labelText.FindStringSubmatch(head); m != nil {
+		return m[1]
 	}
 	return ""
 }
 
-// labelled returns the process of a label; nil: the caller is none. A goroutine that has lost its label, as by pprof.Do
-// with another ctx, is taken for one of the newest process of the only program.
-func (gs *gates) labelled(label string) (newest *process, err error) {
+// process returns the process of a label; nil: it is that of none.
+func (gs *gates) process(label string) *process {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
 	if n, err := strconv.Atoi(label); err == nil {
-		return gs.launched[n], nil
+		return gs.launched[n]
 	}
+	return nil
+}
+
+// caller returns the process of a goroutine with a label; nil: it is of none. A goroutine that has lost its label, as
+// by pprof.Do with another ctx, is taken for one of the newest process of the only program.
+func (gs *gates) caller(label string) (newest *process, err error) {
 	if label != "" {
-		return nil, nil
+		return gs.process(label), nil
 	}
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
 	for _, p := range gs.live {
 		switch {
 		case p.incarnation == 0:

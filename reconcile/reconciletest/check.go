@@ -83,7 +83,8 @@ const (
 //   - "runs until its ctx ends", and ends then, within a minute. It may end by itself five times because of a
 //     disturbance, and is started again as by a kubelet, at once and after 10, 20, 40 and 80 s. "leaves no goroutine
 //     behind", but for one that ends when a time comes, within a year, and those of an EventBroadcaster of client-go,
-//     which many programs leave to the end of their process. These stay until the test binary ends, with the server of
+//     which many programs leave to the end of their process, and those of an incarnation that has ended with an error
+//     before the end of the run, as one that cannot start. These stay until the test binary ends, with the server of
 //     each run: about a megabyte a run.
 //   - "has the rights that it needs": the roles allow each request. Check is silent without Scenario.User.
 //   - "has its APIs served": Scenario.Outside has each host that a program asks.
@@ -118,9 +119,10 @@ const (
 //
 // Check only tests: that it finds nothing is no proof. Programs must do nothing that leaves the bubble, such as network
 // connections of their own. Virtual time passes only while all of a program waits: one that asks again at once, until
-// something that is due right now is over, never comes to that, and Check ends after a minute, and says where. Tests
-// that call Check must not be parallel with each other: until the test ends it replaces http.DefaultTransport, and the
-// error handlers of k8s.io/apimachinery/pkg/util/runtime while it runs.
+// something that is due right now is over, never comes to that, and Check ends after a minute, and says where. A panic
+// on a goroutine that the program has started ends the test binary: the label reconciletest.schedule in the head of its
+// stack is what Replay takes. Tests that call Check must not be parallel with each other: until the test ends it
+// replaces http.DefaultTransport, and the error handlers of k8s.io/apimachinery/pkg/util/runtime while it runs.
 func Check(t *testing.T, sc Scenario) {
 	t.Helper()
 	c := search(t, sc)

@@ -68,6 +68,32 @@ func TestGoroutinesMayBeLeft(t *testing.T) {
 	reconciletest.Check(t, s)
 }
 
+// TestAProcessThatFailsMayLeaveGoroutines, as one that is killed while it starts: they end with it. Those of a process
+// that runs to the end may not be left, whatever its Run returns.
+func TestAProcessThatFailsMayLeaveGoroutines(t *testing.T) {
+	var failsAtItsEnd bool
+	s := greets(func(ctx context.Context, cfg *rest.Config) error {
+		core, err := kubernetes.NewForConfig(cfg)
+		if err != nil {
+			return err
+		}
+		started := make(chan struct{})
+		go func() { <-started }()
+		if _, err := core.CoreV1().Nodes().List(ctx, metav1.ListOptions{}); err != nil {
+			return fmt.Errorf("it cannot start: %w", err)
+		}
+		if failsAtItsEnd {
+			return errors.Join(plain(right)(ctx, cfg), errors.New("it does not end well"))
+		}
+		close(started)
+		return plain(right)(ctx, cfg)
+	})
+	s.Server.Roles, s.User, s.Budget = nil, "", 100*time.Millisecond
+	reconciletest.Check(t, s)
+	failsAtItsEnd = true
+	require.Equal(t, "leaves no goroutine behind", first(t, s).Rule)
+}
+
 // TestAGoroutineThatIsLeftDoesNotEndTheSearch: it is a finding, and so is what is wrong otherwise. That of another
 // function is one as well.
 func TestAGoroutineThatIsLeftDoesNotEndTheSearch(t *testing.T) {

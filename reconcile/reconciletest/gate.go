@@ -103,8 +103,10 @@ type gates struct {
 	changed func() <-chan struct{}
 	apis    map[string]API // the world outside, by host
 	group   *lifecycle.Group
-	driver  string        // its goroutine
-	turns   *atomic.Int64 // how often next has begun; nil: it is not counted
+	// schedule is that of the run, as Scenario.Replay takes it.
+	schedule string
+	driver   string        // its goroutine
+	turns    *atomic.Int64 // how often next has begun; nil: it is not counted
 
 	mu      sync.Mutex
 	pending []*gate    // guarded by mu

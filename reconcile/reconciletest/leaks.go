@@ -18,20 +18,25 @@ import (
 // time that comes later, as for the renewal of a certificate. It must be called when every program was killed.
 //
 // Those of an EventBroadcaster do not count: they wait for Events, of which there are none any more, and so many right
-// programs leave them to the end of the process. Nor do those that the run without disturbances has left; see
-// check.leaves.
-func (r *run) leaks() {
+// programs leave them to the end of the process. Nor do those of a process that has failed before the end of the run,
+// nor those that the run without disturbances has left; see check.leaves.
+func (r *run) leaks(atEnd []*process) {
 	synctest.Wait()
+	may := func(g goroutine) bool {
+		p := r.gates.process(g.label)
+		return r.leaves[g.runs] || broadcasterText.MatchString(g.String()) ||
+			p != nil && p.failed() && !slices.Contains(atEnd, p)
+	}
 	counts := !r.scenario.Parallel && !someStay.Load()
 	if counts && stdruntime.NumGoroutine() <= r.goroutines || len(bubbleGoroutines()) == 0 {
 		return
 	}
-	all, left := leftAfter(time.Minute, r.leaves)
+	all, left := leftAfter(time.Minute, may)
 	// A year passes at once, unless something is done in it all the time.
 	began := realTime()
 	for waits := time.Hour; len(left) > 0 && !r.scenario.isOff(ruleNoLeaks) && waits < year &&
 		realTime()-began < busyFor; waits *= 2 {
-		all, left = leftAfter(waits, r.leaves)
+		all, left = leftAfter(waits, may)
 	}
 	if len(left) > 0 {
 		r.breaks(leaking(left))
@@ -75,13 +80,11 @@ func realTime() time.Duration {
 }
 
 // leftAfter returns the goroutines that are left after a time: all, and those that may not be left.
-func leftAfter(d time.Duration, leaves map[string]bool) (all, left []goroutine) {
+func leftAfter(d time.Duration, may func(goroutine) bool) (all, left []goroutine) {
 	time.Sleep(d)
 	synctest.Wait()
 	all = bubbleGoroutines()
-	return all, slices.DeleteFunc(slices.Clone(all), func(g goroutine) bool {
-		return leaves[g.runs] || broadcasterText.MatchString(g.String())
-	})
+	return all, slices.DeleteFunc(slices.Clone(all), may)
 }
 
 // someStay is whether a run of this process has left goroutines that may be left. They may end during a later run, so
@@ -89,8 +92,8 @@ func leftAfter(d time.Duration, leaves map[string]bool) (all, left []goroutine) 
 var someStay atomic.Bool
 
 // goroutine is what is known of one: where it is, but for packages runtime, time and sync, who has started it, and what
-// it runs, from the beginning to the end.
-type goroutine struct{ at, by, runs string }
+// it runs, from the beginning to the end; and its processLabel.
+type goroutine struct{ at, by, runs, label string }
 
 func (g goroutine) String() string { return fmt.Sprintf("%s, started by %s", g.at, g.by) }
 
@@ -110,7 +113,7 @@ func bubbleGoroutines() []goroutine {
 		if mine == "" || bubbleText.FindString(lines[0]) != mine {
 			continue
 		}
-		var g goroutine
+		g := goroutine{label: labelIn(lines[0])}
 		for _, line := range lines[1:] {
 			name := line[:max(strings.LastIndex(line, "("), 0)] // without its arguments
 			switch created, ok := strings.CutPrefix(line, "created by "); {

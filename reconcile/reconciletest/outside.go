@@ -16,7 +16,6 @@ import (
 	"net/http/httptest"
 	"runtime"
 	"runtime/pprof"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -37,13 +36,10 @@ type API interface {
 }
 
 // exit is where [http.DefaultTransport] leads while a check runs: the requests of programs to the APIs of their run,
-// and all others where they have always gone. It knows by the ctx of a request which process makes it, or else by its
-// goroutine.
+// and all others where they have always gone. It knows by the ctx of a request which process makes it, or else by the
+// labels of its goroutine.
 type exit struct {
 	before http.RoundTripper // what the transport was
-
-	// profiling is held by the one goroutine that looks for itself in a profile.
-	profiling sync.Mutex
 
 	mu      sync.Mutex
 	bubbles map[string]*gates // guarded by mu: of the runs, by their bubbles
@@ -59,6 +55,7 @@ func openExit(t *testing.T) *exit {
 	replaced.RegisterProtocol("https", e)
 	http.DefaultTransport = replaced
 	t.Cleanup(func() { http.DefaultTransport = e.before })
+	showLabels(t)
 	return e
 }
 
@@ -70,7 +67,7 @@ func (e *exit) isFake() bool {
 
 // enter tells that a run begins in the bubble of the caller, and returns what tells that it is over.
 func (e *exit) enter(gs *gates, w *watchman) (leave func()) {
-	goroutine, bubble := whereAmI()
+	goroutine, bubble, _ := whereAmI()
 	gs.driver, gs.turns = goroutine, &w.turns
 	pprof.SetGoroutineLabels(directly) // also of what steps start; processes get labels of their own
 	w.bubble.Store(&bubble)
@@ -339,13 +336,6 @@ func aboutAPI(host string) string { return host + " /" }
 
 // isOutside reports whether requests of a kind go to an API: then it begins with a method of HTTP.
 func isOutside(kind string) bool { return kind != "" && kind[0] >= 'A' && kind[0] <= 'Z' }
-
-// whereAmI returns the number of the calling goroutine and the name of its bubble; empty: it is in none.
-func whereAmI() (goroutine, bubble string) {
-	buffer := make([]byte, 96)
-	head, _, _ := strings.Cut(string(buffer[:runtime.Stack(buffer, false)]), "\n")
-	return strings.Fields(head)[1], bubbleText.FindString(head)
-}
 
 // apiFault returns what a disturbance makes of a request to an API, and how much later the program sees that.
 func (d disturbance) apiFault() (fault Fault, later time.Duration) {

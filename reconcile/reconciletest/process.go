@@ -40,7 +40,7 @@ func launch(group *lifecycle.Group, gates *gates, program Program, incarnation i
 		link: gates.server.LinkAs(program.User), cancel: cancel, ended: make(chan struct{})}
 	p.link.Inject(gates.hold(p))
 	gates.mu.Lock()
-	label := pprof.Labels(processLabel, strconv.Itoa(len(gates.launched)))
+	label := pprof.Labels(processLabel, strconv.Itoa(len(gates.launched)), scheduleLabel, gates.schedule)
 	gates.live, gates.launched = append(gates.live, p), append(gates.launched, p)
 	gates.mu.Unlock()
 	p.ctx = pprof.WithLabels(context.WithValue(ctx, processKey{}, p), label)
@@ -81,6 +81,11 @@ func (p *process) running() bool {
 	default:
 		return true
 	}
+}
+
+// failed reports whether Run has returned an error that is not the end of its ctx.
+func (p *process) failed() bool {
+	return !p.running() && p.err != nil && !errors.Is(p.err, context.Canceled)
 }
 
 // waits sleeps, and reports whether that was not cut short by the end of a ctx or of the process.

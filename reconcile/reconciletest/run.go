@@ -142,7 +142,7 @@ func newRun(ctx context.Context, sc *Scenario, sched schedule, s *Server) *run {
 		versions: make(map[disturbance]int64), outages: make(map[origin]refusing), hooked: make(map[disturbance]bool),
 		happened: make(map[disturbance]bool), used: make(map[string]usage), manners: newManners(), cold: true,
 		goroutines: stdruntime.NumGoroutine()}
-	r.gates.apis, r.gates.group = sc.makeAPIs(), &r.group
+	r.gates.apis, r.gates.group, r.gates.schedule = sc.makeAPIs(), &r.group, sched.String()
 	r.authors = newAuthors(sc)
 	s.exemptUsers, s.hosts.used = true, true // nothing else has the server yet
 	for _, d := range sched.disturbances {
@@ -207,11 +207,12 @@ func (r *run) play() {
 
 // end kills what runs.
 func (r *run) end() {
-	for _, p := range slices.Concat(r.processes, r.beside) {
+	atEnd := slices.Concat(r.processes, r.beside)
+	for _, p := range atEnd {
 		r.kill(p)
 	}
 	r.processes, r.beside = nil, nil
-	r.leaks()
+	r.leaks(atEnd)
 }
 
 // start starts one more incarnation of a program.

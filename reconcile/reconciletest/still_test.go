@@ -71,6 +71,21 @@ var stills = map[string]func(ctx context.Context, cfg *rest.Config) error{
 		return nil
 	},
 	"process": func(context.Context, *rest.Config) error { return exec.Command("sleep", "600").Run() },
+	"panic": func(ctx context.Context, cfg *rest.Config) error {
+		core, err := kubernetes.NewForConfig(cfg)
+		if err != nil {
+			return err
+		}
+		var one sync.WaitGroup
+		one.Go(func() {
+			if _, err := core.CoreV1().Pods("default").List(ctx, metav1.ListOptions{}); err != nil {
+				panic("no pods")
+			}
+		})
+		one.Wait()
+		<-ctx.Done()
+		return nil
+	},
 }
 
 var (
@@ -87,7 +102,7 @@ func TestStandsStill(t *testing.T) {
 		t.Skip("it is a part of another test")
 	}
 	sc := greets(run)
-	sc.Server.Roles, sc.User = nil, ""
+	sc.Server.Roles, sc.User, sc.Settled = nil, "", func(*reconciletest.Server) error { return nil }
 	reconciletest.Check(t, sc)
 }
 
@@ -114,6 +129,16 @@ func TestWhatStopsAProgram(t *testing.T) {
 			require.NotContains(t, string(out), "panic: test timed out")
 		})
 	}
+}
+
+// TestAPanicNamesItsSchedule where Check cannot go on, since it is on a goroutine that the program has started.
+func TestAPanicNamesItsSchedule(t *testing.T) {
+	cmd := exec.Command(os.Args[0], "-test.run=^TestStandsStill$") //nolint:gosec // itself
+	cmd.Env = append(os.Environ(), stillEnv+"=panic")
+	out, err := cmd.CombinedOutput()
+	require.Error(t, err, "%s", out)
+	require.Regexp(t, `(?s)panic: no pods.*goroutine \d+ \[running, synctest bubble \d+ labels:`+
+		`\{[^\n]*"reconciletest.schedule": "v1 seed=0 steps=\d: [^"\n]*list pods #1"\}\]:\n`, string(out))
 }
 
 // TestAProgramMayWaitForAnotherProcess for some seconds of real time, in which virtual time stands still.
