@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -541,6 +542,39 @@ func TestANamesakeOfWhatOthersKeepIsNotJudged(t *testing.T) {
 		require.Empty(t, reconciletest.Search(t, s))
 		require.Contains(t, reconciletest.Traces(t, s, s.Replay, 1)[0], namesake)
 	}
+}
+
+// TestAUserWaitsForWhatIsStillThere before a manifest is applied again: a program may look every five minutes only, and
+// its write may fail once. Applied to an object that is being deleted, the manifest would be gone with it.
+func TestAUserWaitsForWhatIsStillThere(t *testing.T) {
+	const finalizer = "example.com/swept"
+	s := greets(func(ctx context.Context, cfg *rest.Config) error {
+		all := dynamic.NewForConfigOrDie(cfg).Resource(greetings).Namespace("default")
+		for ctx.Err() == nil {
+			g, err := all.Get(ctx, "a", metav1.GetOptions{})
+			if err == nil && slices.Contains(g.GetFinalizers(), finalizer) {
+				g.SetFinalizers(nil)
+				_, _ = all.Update(ctx, g, metav1.UpdateOptions{}) // it looks again
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(5 * time.Minute):
+			}
+		}
+		return nil
+	})
+	swept := strings.Replace(greeting("hello"), "{name: a}", "{name: a, finalizers: ["+finalizer+"]}", 1)
+	s.Steps = append(reconciletest.ApplyYAML(swept), reconciletest.Wait(6*time.Minute))
+	s.Server.Roles, s.User = nil, ""
+	s.Settled = func(s *reconciletest.Server) error {
+		_, ok := reconciletest.Get[*unstructured.Unstructured](s, "greetings.example.com", "default", "a")
+		if !ok {
+			return errors.New("the Greeting is gone")
+		}
+		return nil
+	}
+	s.Replay = "v1 seed=0 steps=2: namesake at once after step 1; 504 to update greetings #1"
+	require.Empty(t, reconciletest.Search(t, s))
 }
 
 // slowToRepeat drops no write that failed, and repeats it after five minutes: a queue that has failed often waits long.

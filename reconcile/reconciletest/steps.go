@@ -193,6 +193,13 @@ func (r *stepRun) outlast(step Step) bool {
 					r.see(disturbance{}) // what keeps it may be that the program has not seen the deletion
 				}
 			}
+			// A program may look every few minutes only.
+			for until := time.Now().Add(settleTime); r.failure == nil && time.Now().Before(until); {
+				if o := r.going(document); o == nil || r.othersKeep(o) {
+					break
+				}
+				r.pass(quiet)
+			}
 		}
 	})
 	return r.failure == nil
