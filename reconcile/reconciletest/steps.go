@@ -46,8 +46,8 @@ func (r *stepRun) play() {
 		return
 	}
 	if !slices.ContainsFunc(r.scenario.names(), r.sees) {
-		if len(r.beside) > 0 {
-			r.settle() // the next step may need what they do
+		if r.accompanied() {
+			r.settle()
 		}
 		return
 	}
@@ -55,7 +55,7 @@ func (r *stepRun) play() {
 	for _, d := range here {
 		r.during(d)
 	}
-	if len(r.processes) > 0 {
+	if len(r.processes) > 0 || r.accompanied() {
 		r.settle()
 	}
 	// What follows may start a program anew, which is not to be blind for as long as it is judged.
@@ -73,6 +73,10 @@ func (r *stepRun) play() {
 		r.afterStep = append(r.afterStep, snapshotOf(r.run))
 	}
 }
+
+// accompanied reports whether there is something that goes on while no program is up. The next step may need what it
+// does.
+func (r *stepRun) accompanied() bool { return len(r.beside) > 0 || r.around != nil }
 
 // sees reports whether a program is there to see the steps one by one.
 func (r *stepRun) sees(program string) bool {

@@ -126,6 +126,15 @@ func TestAProgramThatDoesNothingIsNotBlamedForTheWorld(t *testing.T) {
 				}
 				return nil
 			}),
+		"a step that needs it": around(append(reconciletest.ApplyYAML(claimManifest), reconciletest.StepFunc("grow",
+			func(ctx context.Context, cfg *rest.Config) error {
+				claims := kubernetes.NewForConfigOrDie(cfg).CoreV1().PersistentVolumeClaims("default")
+				claim, err := claims.Get(ctx, "data", metav1.GetOptions{})
+				if err == nil && claim.Status.Phase != corev1.ClaimBound {
+					return errors.New("only a claim that is bound can grow")
+				}
+				return err
+			})), nil),
 		"deleted": around(append(reconciletest.ApplyYAML(deploymentOf(2, "web:1")),
 			reconciletest.Delete("deployments.apps", "default", "web")), func(s *reconciletest.Server) error {
 			return isReady(s, 0, "")
