@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -188,6 +189,19 @@ var unusual = map[string]struct {
 		steps: reconciletest.ApplyYAML(greeting("hello"),
 			"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: default}, data: {mine: kept}}"),
 	},
+	"a name that it draws": {greet: func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+		name, _, _ := unstructured.NestedString(g.Object, "status", "made")
+		if name == "" {
+			name = "a-" + uuid.NewString()[:8]
+			if err := setStatus(ctx, c, g, map[string]any{"made": name}); err != nil {
+				return err
+			}
+		}
+		_, err := c.core.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			Name: name, OwnerReferences: []metav1.OwnerReference{
+				*metav1.NewControllerRef(g, greetings.GroupVersion().WithKind("Greeting"))}}}, metav1.CreateOptions{})
+		return ignoreThere(err)
+	}},
 	"what users have in a namespace that is made anew": {
 		greet: right,
 		steps: reconciletest.ApplyYAML(greeting("hello")+"---\n"+

@@ -104,6 +104,8 @@ type Server struct {
 
 	exemptUsers bool // set before the first request: faults of webhooks do not meet the direct link
 
+	drawn []drawnName // by programs; set before the first request
+
 	mu        sync.Mutex
 	random    *rand.Rand // guarded by mu
 	uids      uint64     // guarded by mu

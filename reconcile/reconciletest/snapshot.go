@@ -235,9 +235,9 @@ func (h kept) String() string {
 }
 
 // alikeName returns what stands for the name of an object in a snapshot. Two names that the server has generated from
-// one prefix are alike, also if a program gives one that it has seen to an object of its kind that it makes anew. A
-// name that a program has chosen stands for itself, also if the object says what it begins with, as the pods of a
-// StatefulSet do.
+// one prefix are alike, also if a program gives one that it has seen to an object of its kind that it makes anew, and
+// so are those that a program has drawn itself. A name that a program has chosen stands for itself, also if
+// the object says what it begins with, as the pods of a StatefulSet do.
 func alikeName(s *Server, resource string, u *unstructured.Unstructured) string {
 	name := u.GetName()
 	prefix := prefixOf(s, resource, u.GetNamespace(), name)
@@ -245,16 +245,16 @@ func alikeName(s *Server, resource string, u *unstructured.Unstructured) string 
 		prefix = begins // by another server, or by the program itself
 	}
 	if prefix != "" {
-		return prefix + "*"
+		name = prefix + "*"
 	}
-	return name
+	return withoutDrawn(s.drawn, resource, name)
 }
 
 // isGenerated reports whether a name may be generated, by the server or by a program, from how it begins. A number
 // after that is chosen.
 func isGenerated(name, begins string) bool {
 	if rest, ok := strings.CutPrefix(name, begins); ok {
-		return rest != "" && strings.Trim(rest, "0123456789") != ""
+		return !isNumber(rest)
 	}
 	// A server cuts off what is too long.
 	return generatedText.MatchString(name) && strings.HasPrefix(begins, name[:len(name)-generatedLength])
@@ -376,7 +376,7 @@ func flatten(path string, v any, generation int64, text func(string) string, lin
 		for key, value := range v {
 			flatten(path+"."+text(key), value, generation, text, lines)
 		}
-		if len(v) == 0 {
+		if len(v) == 0 && path != ".metadata" { // every object has that
 			*lines = append(*lines, path+" = {}")
 		}
 	case []any:

@@ -118,6 +118,7 @@ func TestNamesThatStandForOthers(t *testing.T) {
 		"chosen, after its beginning": {`{"metadata": {"generateName": "web-", "name": "web-0"}}`, "web-0"},
 		"generated, used again":       {`{"metadata": {"namespace": "default", "name": "` + generated + `"}}`, "web-*"},
 		"chosen":                      {`{"metadata": {"name": "web-x"}}`, "web-x"},
+		"a number":                    {`{"metadata": {"name": "web-24567"}}`, "web-24567"},
 		"generated, in another namespace": {`{"metadata": {"namespace": "other", "name": "` + generated + `"}}`,
 			generated},
 	} {

@@ -27,6 +27,7 @@ import (
 //     more, and whether they may stay cannot be known: "is reversible" looks at that.
 //   - What was given an owner: an object of a user's that is there when the program sees no step, and that in the run
 //     without disturbances had an owner and went with it. Where the program was not done in time, it stays.
+//   - By names that the program draws itself; see drawnName.
 //   - By the clock: what the program writes in the 10 minutes after all has settled, such as a job for each minute,
 //     says nothing about a restart. It has to make or delete something then: updates without end are a hot loop, if a
 //     slow one.
@@ -36,6 +37,7 @@ type variance struct {
 	left    map[string]bool // objects
 	given   map[string]bool // objects
 	clocked map[string]bool // kinds of requests
+	drawn   []drawnName
 }
 
 func newVariance() *variance {
@@ -82,6 +84,20 @@ func (v *variance) learnNoise(all []difference) {
 			v.noise[d.kind()] = true
 		}
 	}
+}
+
+// learnDrawn takes the names that differ between runs in which nothing goes wrong, once, and reports whether there are
+// any.
+func (v *variance) learnDrawn(later, ideal, again *ending) bool {
+	if len(v.drawn) > 0 {
+		return false
+	}
+	for _, o := range []*ending{later, again} {
+		if o.failure == nil {
+			v.drawn = append(v.drawn, drawnBetween(ideal.last, o.last)...)
+		}
+	}
+	return len(v.drawn) > 0
 }
 
 // learnClocked takes the kinds of writes of a run that has nothing to do.
