@@ -97,8 +97,8 @@ const (
 //     differs then is not compared, such as jobs that are named by the time, their number, and a resourceVersion in a
 //     status. If the program makes or deletes something in the 10 minutes, writes of these kinds are no sign that it is
 //     not idempotent.
-//   - By names that the program draws itself, such as with the first digits of a UUID: objects that only one of two runs
-//     has are the same but for their names, if these differ in parts of the same length.
+//   - By names that the program draws itself, such as with the first digits of a UUID: objects that only one of two
+//     runs has are the same but for their names, if these differ in parts of the same length.
 //   - By what the program has seen. It starts after all steps, or sees no event of them. Annotations and fields of a
 //     status that end alike in both, and unlike in the run that sees all, are not compared, such as the last operation
 //     or a condition that an earlier step has left. The same holds for what differs after a step that is done twice.
