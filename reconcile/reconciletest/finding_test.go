@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
@@ -25,6 +27,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	"sigs.k8s.io/yaml"
 
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
@@ -574,6 +577,30 @@ func TestAUserWaitsForWhatIsStillThere(t *testing.T) {
 		return nil
 	}
 	s.Replay = "v1 seed=0 steps=2: namesake at once after step 1; 504 to update greetings #1"
+	require.Empty(t, reconciletest.Search(t, s))
+}
+
+// TestAUserWaitsForAKindThatTheProgramMakes, and then the program is down again.
+func TestAUserWaitsForAKindThatTheProgramMakes(t *testing.T) {
+	definition, err := os.ReadFile("testdata/config/crd.yaml")
+	require.NoError(t, err)
+	s := greets(func(ctx context.Context, cfg *rest.Config) error {
+		crd := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(definition, crd); err != nil {
+			return err
+		}
+		definitions := dynamic.NewForConfigOrDie(cfg).Resource(schema.GroupVersionResource{
+			Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+		if _, err := definitions.Create(ctx, crd, metav1.CreateOptions{}); ignoreThere(err) != nil {
+			return err
+		}
+		return plain(right)(ctx, cfg)
+	})
+	s.Server.CRDs, s.Server.Roles, s.User = nil, nil, ""
+	trace := reconciletest.Traces(t, s, "v1 seed=0 steps=3: cold start", 1)[0]
+	require.Regexp(t, `(?s)step 1.*tries again later: the server has no kind.*start of incarnation 1.*`+
+		`CRASH of incarnation 1.*step 2.*start of incarnation 2`, trace)
+	s.Replay = "v1 seed=0 steps=3: cold start"
 	require.Empty(t, reconciletest.Search(t, s))
 }
 

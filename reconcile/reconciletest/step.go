@@ -15,6 +15,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	sigsyaml "sigs.k8s.io/yaml"
 )
@@ -197,8 +198,15 @@ func parseManifest(s *Server, document string) (*Resource, *unstructured.Unstruc
 		}
 		return r, o, nil
 	}
-	return nil, nil, fmt.Errorf("the server has no kind %s; custom resources belong into Options.CRDs",
-		o.GroupVersionKind())
+	return nil, nil, noKindError{o.GroupVersionKind()}
+}
+
+// noKindError is about a manifest of a kind that the server does not have, or not yet.
+type noKindError struct{ schema.GroupVersionKind }
+
+func (e noKindError) Error() string {
+	return fmt.Sprintf("the server has no kind %s; custom resources belong into Options.CRDs, unless the program "+
+		"makes their definition", e.GroupVersionKind)
 }
 
 // pathOf returns the path of an object, or of a collection if the name is empty.

@@ -2,6 +2,7 @@ package reconciletest
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -110,13 +111,20 @@ func (r *stepRun) do() {
 	}
 }
 
-// insist does what a user does, and again while a webhook is not there, as a user who tries again when the program is
-// up.
+// insist does what a user does, and again while a webhook is not there, or a kind that the program makes, as a user who
+// tries again when the program is up.
 func (r *stepRun) insist(do func() error) error {
 	err := do()
 	r.waits(func(serve func()) {
-		for try := 0; try < 3 && webhookFailed(err) && r.failure == nil; try++ {
-			r.note(hurt, "the user tries again later: a webhook could not be called")
+		for try := 0; try < 3 && r.failure == nil; try++ {
+			switch {
+			case webhookFailed(err):
+				r.note(hurt, "the user tries again later: a webhook could not be called")
+			case errors.As(err, new(noKindError)):
+				r.note(hurt, "the user tries again later: %v", err)
+			default:
+				return
+			}
 			serve()
 			r.settle()
 			err = do()
