@@ -537,13 +537,17 @@ func TestANamesakeNeedsWhatItIsTheNamesakeOf(t *testing.T) {
 
 // TestANamesakeOfWhatOthersKeepIsNotJudged: no program can let go of it.
 func TestANamesakeOfWhatOthersKeepIsNotJudged(t *testing.T) {
-	kept := strings.Replace(greeting("hello"), "{name: a}", "{name: a, finalizers: [example.com/other]}", 1)
-	for _, namesake := range []string{"namesake after", "namesake at once after"} {
-		s := greets(plain(right))
-		s.Server.Roles, s.User, s.Settled, s.Steps = nil, "", nil, reconciletest.ApplyYAML(kept)
-		s.Replay = "v1 seed=0 steps=1: " + namesake + " step 1"
-		require.Empty(t, reconciletest.Search(t, s))
-		require.Contains(t, reconciletest.Traces(t, s, s.Replay, 1)[0], namesake)
+	const pod = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeName: lost, containers: [{name: c, " +
+		"image: c}]}}"
+	for _, kept := range []string{pod, strings.Replace(greeting("hello"), "{name: a}",
+		"{name: a, finalizers: [example.com/other]}", 1)} {
+		for _, namesake := range []string{"namesake after", "namesake at once after"} {
+			s := greets(plain(right))
+			s.Server.Roles, s.User, s.Settled, s.Steps = nil, "", nil, reconciletest.ApplyYAML(kept)
+			s.Replay = "v1 seed=0 steps=1: " + namesake + " step 1"
+			require.Empty(t, reconciletest.Search(t, s))
+			require.Contains(t, reconciletest.Traces(t, s, s.Replay, 1)[0], namesake)
+		}
 	}
 }
 

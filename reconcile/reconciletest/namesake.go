@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -31,7 +32,9 @@ func (r *stepRun) remake(d disturbance) {
 		r.again(document)
 	}
 	for _, document := range step.documents {
-		r.void = r.void || r.failure == nil && r.othersKeep(r.going(document))
+		o := r.going(document)
+		_, isPod := o.(*corev1.Pod) // which its kubelet has not ended
+		r.void = r.void || r.failure == nil && (r.othersKeep(o) || isPod && len(o.GetFinalizers()) == 0)
 	}
 	r.startDown()
 	r.settle()
