@@ -107,12 +107,13 @@ const (
 //     is made in neither of these two runs, and not again when it is deleted in the end.
 //
 // Check logs what it does not compare. A run is not judged in which a third party deletes what a finalizer of others
-// keeps, or in which that keeps an object from being made anew: no program can undo that. The end of a run is not
-// compared in which a third party deletes what is controlled by an object that is done, and still is in the end: a
-// condition Complete, Completed, Succeeded or Finished of it is True, or its phase or state is one of these, or it is a
-// Job that has failed. Nobody has to make anew a Job of something that is complete, unless Scenario.Settled asks for
-// it. Where something fails for good with a pod that is deleted, as what runs it only once does, "delete pods" has to
-// be in Off.
+// keeps, or in which that keeps an object from being made anew: no program can undo that. Where a user deletes
+// something before the program has put its finalizer on it, objects of others that the program would have deleted then
+// may stay. The end of a run is not compared in which a third party deletes what is controlled by an object that is
+// done, and still is in the end: a condition Complete, Completed, Succeeded or Finished of it is True, or its phase or
+// state is one of these, or it is a Job that has failed. Nobody has to make anew a Job of something that is complete,
+// unless Scenario.Settled asks for it. Where something fails for good with a pod that is deleted, as what runs it only
+// once does, "delete pods" has to be in Off.
 //
 // In place of the search [Scenario.Explore] runs all schedules with so many crashes, stale caches and errors.
 //
@@ -284,6 +285,7 @@ type ending struct {
 	finalizers map[string]bool
 	changes    map[string]bool // what each of several programs has changed; see authors
 	crowded    bool            // goroutines are left that may be; see leaks
+	guarded    map[string]bool // see guards
 }
 
 // run runs a schedule, and counts it.
@@ -340,10 +342,10 @@ func (c runner) inBubble(s schedule, ideal *ending, w *watchman) (o *ending) {
 			story = r.whole
 		}
 		*o = ending{failure: r.failure, timeline: story(), trace: r.trace, seen: r.seen, places: r.places,
-			hooked:  r.hooked,
-			watched: r.watched, afterStep: r.afterStep, last: r.last, made: map[string]bool{},
+			hooked: r.hooked, watched: r.watched, afterStep: r.afterStep, last: r.last, made: map[string]bool{},
 			asked: r.asked, happened: r.happened, used: r.used, idle: r.idle, invalid: r.invalids,
-			finalizers: r.finalizers, from: r.from, changes: r.authors.changes(), crowded: r.crowded}
+			finalizers: r.finalizers, from: r.from, changes: r.authors.changes(), crowded: r.crowded,
+			guarded: r.guarded}
 		if o.places == nil { // it has failed before its end
 			o.places = maps.Clone(r.seen)
 		}

@@ -157,7 +157,7 @@ func (r verdict) webhooks() {
 
 // unlike reports whether the server does not hold what it holds when nothing goes wrong.
 func (r verdict) unlike() bool {
-	return r.ideal != nil && len(r.varies.between(snapshotOf(r.run), r.ideal.last, r.schedule)) > 0
+	return r.ideal != nil && len(r.unlikeIdeal(snapshotOf(r.run))) > 0
 }
 
 // compare is about the end: it has to be that of the run in which nothing goes wrong.
@@ -166,7 +166,7 @@ func (r verdict) compare() {
 	if r.failure != nil || a == nil || r.outlived() {
 		return
 	}
-	left := r.varies.between(r.last, a.last, r.schedule)
+	left := r.unlikeIdeal(r.last)
 	if len(left) == 0 {
 		return
 	}

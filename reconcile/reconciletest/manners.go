@@ -247,7 +247,7 @@ func (r verdict) blame() {
 	}
 	objects := r.failure.objects
 	if r.failure.rule == ruleConverges && r.ideal != nil {
-		for _, d := range r.varies.between(r.last, r.ideal.last, r.schedule) {
+		for _, d := range r.unlikeIdeal(r.last) {
 			objects = append(objects, d.object)
 		}
 	}

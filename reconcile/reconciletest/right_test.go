@@ -189,6 +189,29 @@ var unusual = map[string]struct {
 		steps: reconciletest.ApplyYAML(greeting("hello"),
 			"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: default}, data: {mine: kept}}"),
 	},
+	"what others have made for something that is deleted": {greet: func(ctx context.Context,
+		g *unstructured.Unstructured, c clients) error {
+		all := c.greetings.Namespace("default")
+		if g.GetDeletionTimestamp() == nil {
+			if len(g.GetFinalizers()) > 0 {
+				return nil
+			}
+			g = g.DeepCopy()
+			g.SetFinalizers([]string{"example.com/cleans"})
+			_, err := all.Update(ctx, g, metav1.UpdateOptions{})
+			return err
+		}
+		err := c.core.CoreV1().ConfigMaps("default").Delete(ctx, g.GetName()+"-data", metav1.DeleteOptions{})
+		if err := ignoreGone(err); err != nil {
+			return err
+		}
+		g = g.DeepCopy()
+		g.SetFinalizers(nil)
+		_, err = all.Update(ctx, g, metav1.UpdateOptions{})
+		return ignoreGone(err)
+	}, steps: append(reconciletest.ApplyYAML(greeting("hello")+
+		"---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: a-data}}\n"),
+		reconciletest.Delete("greetings.example.com", "default", "a"))},
 	"a name that it draws": {greet: func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
 		name, _, _ := unstructured.NestedString(g.Object, "status", "made")
 		if name == "" {

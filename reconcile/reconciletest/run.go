@@ -88,6 +88,7 @@ type run struct {
 	failure   *breach
 	crowded   bool // goroutines are left that may be; see leaks
 
+	guards
 	journal
 	manners
 	afterStep []snapshot
@@ -134,6 +135,7 @@ func (r *run) breaks(b *breach) {
 // newRun prepares a run. It is called in the bubble.
 func newRun(ctx context.Context, sc *Scenario, sched schedule, s *Server) *run {
 	r := &run{scenario: sc, schedule: sched, server: s, gates: newGates(s), ctx: ctx,
+		guards:       guards{guarded: make(map[string]bool)},
 		journal:      journal{begin: time.Now()},
 		incarnations: make(map[string]int), crashes: make(map[string]int),
 		seen: make(map[origin]int), delays: make(map[outlook]time.Duration), touched: make(map[identity]bool),

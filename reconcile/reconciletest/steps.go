@@ -181,8 +181,11 @@ func (r *stepRun) doReordered(step Step) {
 // noteDeleted keeps what the user has deleted since a version of the server, as far as it is still there.
 func (r *stepRun) noteDeleted(since int64) {
 	for _, e := range changedSince(r.server, since) {
-		if e.old != nil && e.object != nil && e.old.GetDeletionTimestamp() == nil &&
-			e.object.GetDeletionTimestamp() != nil {
+		if e.old == nil || e.old.GetDeletionTimestamp() != nil ||
+			e.object != nil && e.object.GetDeletionTimestamp() == nil {
+			continue
+		}
+		if r.noteDeletion(e); e.object != nil {
 			r.deleted[identityOf(e.resource.String(), e.object)] = time.Now()
 		}
 	}
