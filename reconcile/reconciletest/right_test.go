@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
@@ -287,6 +288,27 @@ func TestCheckAsksSettledOfWhatIsComplete(t *testing.T) {
 	}
 	s.Replay = "v1 seed=0 steps=1: delete configmaps in step 1"
 	require.Equal(t, "converges", first(t, s).Rule)
+}
+
+// TestAHistoryIsLearnedWhereAGoroutineIsLeft, too: by a program that leaves one when it first sees all at its start.
+func TestAHistoryIsLearnedWhereAGoroutineIsLeft(t *testing.T) {
+	const history = "an annotation of the last operation"
+	s, left := unusualScenario(history), false
+	s.Run = func(ctx context.Context, cfg *rest.Config) error {
+		started := time.Now()
+		return plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+			_, err := c.core.CoreV1().ConfigMaps("default").Get(ctx, "a", metav1.GetOptions{})
+			if apierrors.IsNotFound(err) && time.Since(started) < time.Second && !left {
+				left = true
+				go func() { select {} }() // nothing ends it
+			}
+			return unusual[history].greet(ctx, g, c)
+		})(ctx, cfg)
+	}
+	s.Steps = reconciletest.ApplyYAML(greeting("hello"), greeting("bye"))
+	s.Replay = "v1 seed=0 steps=2: cold start"
+	require.Empty(t, reconciletest.Search(t, s))
+	require.True(t, left)
 }
 
 // TestAGeneratedNameMayBeUsedAgain for an object that a third party has deleted.

@@ -93,7 +93,7 @@ func (v *variance) learnDrawn(later, ideal, again *ending) bool {
 		return false
 	}
 	for _, o := range []*ending{later, again} {
-		if o.failure == nil {
+		if o.counts() {
 			v.drawn = append(v.drawn, drawnBetween(ideal.last, o.last)...)
 		}
 	}
@@ -153,9 +153,15 @@ type learning struct{ *check }
 
 // noise takes what differs between the end of the run that is done later and that of the reference run.
 func (c learning) noise(later *ending) {
-	if later.failure == nil {
+	if later.counts() {
 		c.varies.learnNoise(later.last.differences(c.ideal.last))
 	}
+}
+
+// counts reports whether an end says what may differ: nothing is wrong with the run, or only what comes to light when
+// the end is reached.
+func (o *ending) counts() bool {
+	return o.failure == nil || slices.Contains([]string{ruleNoLeaks, ruleIdempotent}, o.failure.rule)
 }
 
 // history runs the scenario with a program that sees no step, in two ways. What one that is not deterministic sees
@@ -173,7 +179,7 @@ func (c learning) history() {
 		s := c.schedule(disturbance{what: what})
 		for range times {
 			o := c.run(s, nil)
-			if o.failure != nil || c.scenario.spares(s.disturbances[0]) {
+			if !o.counts() || c.scenario.spares(s.disturbances[0]) {
 				return
 			}
 			ends[i] = append(ends[i], o.last)
@@ -242,7 +248,7 @@ func (c learning) left(all []difference) {
 	s := c.schedule()
 	s.deleteLeft = left
 	o := c.run(s, nil)
-	if o.failure != nil {
+	if !o.counts() {
 		return
 	}
 	for _, object := range left {
