@@ -82,10 +82,10 @@ const (
 //     only, and not at Leases and Events.
 //   - "runs until its ctx ends", and ends then, within a minute. It may end by itself five times because of a
 //     disturbance, and is started again as by a kubelet, at once and after 10, 20, 40 and 80 s. "leaves no goroutine
-//     behind", but for one that ends when a time comes, within a year, and those of an EventBroadcaster of client-go,
-//     which many programs leave to the end of their process, and those of an incarnation that has ended with an error
-//     before the end of the run, as one that cannot start. These stay until the test binary ends, with the server of
-//     each run: about a megabyte a run.
+//     behind", but for one that ends when a time comes, within a year, and those of an EventBroadcaster of client-go
+//     and of a watch with a filter, which many programs leave to the end of their process, and those of an incarnation
+//     that has ended with an error before the end of the run, as one that cannot start. These stay until the test
+//     binary ends, with the server of each run: about a megabyte a run.
 //   - "has the rights that it needs": the roles allow each request. Check is silent without Scenario.User.
 //   - "has its APIs served": Scenario.Outside has each host that a program asks.
 //   - "has its webhooks served": there is a handler for each webhook that the server had to call, or a program has

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -178,6 +179,19 @@ func TestAnEventBroadcasterMayBeLeft(t *testing.T) {
 		}
 		broadcaster := record.NewBroadcaster()
 		broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: core.CoreV1().Events("")})
+		return plain(right)(ctx, cfg)
+	})
+	s.Budget = 100 * time.Millisecond
+	reconciletest.Check(t, s)
+}
+
+// TestAFilteredWatchMayBeLeft that nobody reads any more, as the caches of controller-runtime do.
+func TestAFilteredWatchMayBeLeft(t *testing.T) {
+	s := greets(func(ctx context.Context, cfg *rest.Config) error {
+		events := watch.NewFakeWithChanSize(1, false)
+		defer events.Stop()
+		watch.Filter(events, func(e watch.Event) (watch.Event, bool) { return e, true })
+		events.Add(&corev1.Pod{})
 		return plain(right)(ctx, cfg)
 	})
 	s.Budget = 100 * time.Millisecond

@@ -18,13 +18,13 @@ import (
 // time that comes later, as for the renewal of a certificate. It must be called when every program was killed.
 //
 // Those of an EventBroadcaster do not count: they wait for Events, of which there are none any more, and so many right
-// programs leave them to the end of the process. Nor do those of a process that has failed before the end of the run,
+// programs leave them to the end of the process. Nor does one that filters a watch. Nor do those of a process that has failed before the end of the run,
 // nor those that the run without disturbances has left; see check.leaves.
 func (r *run) leaks(atEnd []*process) {
 	synctest.Wait()
 	may := func(g goroutine) bool {
 		p := r.gates.process(g.label)
-		return r.leaves[g.runs] || broadcasterText.MatchString(g.String()) ||
+		return r.leaves[g.runs] || librariesText.MatchString(g.String()) ||
 			p != nil && p.failed() && !slices.Contains(atEnd, p)
 	}
 	counts := !r.scenario.Parallel && !someStay.Load()
@@ -143,9 +143,10 @@ var (
 	helperText = regexp.MustCompile(`^(k8s\.io/apimachinery/pkg/util/wait|golang\.org/x/sync/errgroup|` +
 		`github\.com/thermostat-go/thermostat/internal/lifecycle)\.|` +
 		`^sigs\.k8s\.io/controller-runtime/pkg/manager\.\(\*runnableGroup\)`)
-	// broadcasterText is the text of a goroutine that an EventBroadcaster of client-go has started and that runs its
-	// code, not a handler of the program's.
-	broadcasterText = regexp.MustCompile(`^k8s\.io/apimachinery/pkg/watch\.\(\*Broadcaster\)\.loop, |` +
+	// librariesText is the text of a goroutine that an EventBroadcaster of client-go has started and that runs its
+	// code, not a handler of the program's, or one that hands on the events of a watch through a filter: when nobody
+	// reads on, nothing ends it, and the caches of controller-runtime leave it so.
+	librariesText = regexp.MustCompile(`^k8s\.io/apimachinery/pkg/watch\.\(\*(Broadcaster|filteredWatch)\)\.loop, |` +
 		`^k8s\.io/(client-go/tools/(record|events)|apimachinery/pkg/(util/wait|watch))\..*, ` +
 		`started by k8s\.io/client-go/tools/(record|events)\.`)
 )
