@@ -622,6 +622,42 @@ func TestAUserWaitsForAKindThatTheProgramMakes(t *testing.T) {
 	require.Empty(t, reconciletest.Search(t, s))
 }
 
+// TestWhatTheServerRefusesAfterANamesakeIsNotJudged, such as to enlarge a claim that was bound before it was made anew.
+func TestWhatTheServerRefusesAfterANamesakeIsNotJudged(t *testing.T) {
+	const given = "{apiVersion: v1, kind: ConfigMap, metadata: {name: given, namespace: default}, data: {size: small}}"
+	type bindings func(all typedcorev1.ConfigMapInterface, m *corev1.ConfigMap) error
+	onGiven := func(name string, do bindings) reconciletest.Step {
+		return reconciletest.StepFunc(name, func(ctx context.Context, cfg *rest.Config) error {
+			all := kubernetes.NewForConfigOrDie(cfg).CoreV1().ConfigMaps("default")
+			m, err := all.Get(ctx, "given", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			return do(all, m)
+		})
+	}
+	bind := onGiven("bind", func(all typedcorev1.ConfigMapInterface, m *corev1.ConfigMap) error {
+		m.Annotations = map[string]string{"bound": "yes"}
+		_, err := all.Update(t.Context(), m, metav1.UpdateOptions{})
+		return err
+	})
+	refused := error(apierrors.NewForbidden(corev1.Resource("configmaps"), "given", errors.New("it is not bound")))
+	grow := onGiven("grow", func(_ typedcorev1.ConfigMapInterface, m *corev1.ConfigMap) error {
+		if m.Annotations["bound"] == "" {
+			return refused
+		}
+		return nil
+	})
+	s := greets(plain(right))
+	s.Server.Roles, s.User, s.Settled = nil, "", nil
+	s.Steps = append(reconciletest.ApplyYAML(given), bind, reconciletest.ApplyYAML(given)[0], grow)
+	s.Replay = "v1 seed=0 steps=4: namesake after step 3"
+	require.Empty(t, reconciletest.Search(t, s))
+	require.Contains(t, reconciletest.Traces(t, s, s.Replay, 1)[0], "step 4")
+	refused = errors.New("the program has not bound it")
+	require.Equal(t, "the step works", first(t, s).Rule)
+}
+
 // slowToRepeat drops no write that failed, and repeats it after five minutes: a queue that has failed often waits long.
 func slowToRepeat(ctx context.Context, g *unstructured.Unstructured, c clients) error {
 	err := right(ctx, g, c)

@@ -18,8 +18,8 @@ import (
 // time that comes later, as for the renewal of a certificate. It must be called when every program was killed.
 //
 // Those of an EventBroadcaster do not count: they wait for Events, of which there are none any more, and so many right
-// programs leave them to the end of the process. Nor does one that filters a watch. Nor do those of a process that has failed before the end of the run,
-// nor those that the run without disturbances has left; see check.leaves.
+// programs leave them to the end of the process. Nor does one that filters a watch. Nor do those of a process that has
+// failed before the end of the run, nor those that the run without disturbances has left; see check.leaves.
 func (r *run) leaks(atEnd []*process) {
 	synctest.Wait()
 	may := func(g goroutine) bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"regexp"
 	"slices"
 	"time"
 
@@ -100,7 +101,7 @@ func (r *stepRun) do() {
 		r.disturb(d)
 		r.doReordered(step)
 	} else if err := r.insist(func() error { return step.do(r.ctx, r.server) }); err != nil {
-		r.fail(ruleSteps, step.name+": "+err.Error())
+		r.stepFailed(step, err)
 	}
 	r.noteDeleted(before)
 	r.refusals = newRefusals()
@@ -111,8 +112,19 @@ func (r *stepRun) do() {
 	}
 }
 
-// insist does what a user does, and again while a webhook is not there, or a kind that the program makes, as a user who
-// tries again when the program is up.
+// stepFailed is about a step that does not work. What a server refuses after a third party has made something anew, or
+// has deleted it, is nothing that a program can mend, such as to enlarge a claim that is not bound any more.
+func (r *stepRun) stepFailed(step Step, err error) {
+	r.fail(ruleSteps, step.name+": "+err.Error())
+	meddled := slices.ContainsFunc([]string{namesake, namesakeNow, stray}, r.schedule.has)
+	r.void = r.void || meddled && refusedText.MatchString(err.Error())
+}
+
+// refusedText is in what a server refuses because of its content: it says so, or its code.
+var refusedText = regexp.MustCompile(`"code":(403|422)\b| is (forbidden|invalid): `)
+
+// insist does what a user does, and again while a webhook is not there, or a kind that the program makes, as a user
+// who tries again when the program is up.
 func (r *stepRun) insist(do func() error) error {
 	err := do()
 	r.waits(func(serve func()) {
@@ -171,7 +183,7 @@ func (r *stepRun) doReordered(step Step) {
 			}
 		}
 		if len(refused) == len(left) {
-			r.fail(ruleSteps, step.name+": "+err.Error())
+			r.stepFailed(step, err)
 			return
 		}
 		left = refused
