@@ -23,7 +23,7 @@ type try struct {
 // tries returns the sections, in the order of program.nth: those of Kubernetes, and the first tries after them.
 func tries() []*try {
 	return []*try{{header: controllersHeader}, {header: laterHeader}, {header: latestHeader},
-		{header: fourthHeader}}
+		{header: fourthHeader}, {header: fifthHeader}}
 }
 
 const controllersHeader = `
@@ -66,6 +66,16 @@ const fourthHeader = `
 Controllers of modules that Check had not seen before, with scenarios that were written and compiled before any was run,
 after the mends of the third try. Nothing is switched off. README.md judges the findings. No schedule begins after what
 RECONCILETEST_LIMIT says, which was 40 s at the first try, and 12 s now.
+
+| program | release | controller | first try | now | runs | CPU seconds |
+|---|---|---|---|---|---|---|
+`
+
+const fifthHeader = `
+## A fifth first try
+
+Controllers of modules that Check had not seen before, with scenarios that were written and compiled before any was run,
+after the mends of the fourth try. Nothing is switched off. README.md judges the findings.
 
 | program | release | controller | first try | now | runs | CPU seconds |
 |---|---|---|---|---|---|---|

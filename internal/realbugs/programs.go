@@ -339,4 +339,10 @@ var programs = []program{
 			{test: "AnalysisRun", first: "cannot run: Check hung without a word"},
 		},
 	},
+	{
+		name: "velero", module: "github.com/vmware-tanzu/velero", new: "v1.18.3", nth: 4, wants: true,
+		definitions: "config/crd/v1/bases/*.yaml",
+		controllers: []controller{{test: "Schedule"}, {test: "BackupStorageLocation"}, {test: "BackupSync"},
+			{test: "DownloadRequest"}},
+	},
 }
