@@ -345,4 +345,10 @@ var programs = []program{
 		controllers: []controller{{test: "Schedule"}, {test: "BackupStorageLocation"}, {test: "BackupSync"},
 			{test: "DownloadRequest"}},
 	},
+	{
+		name: "knative-serving", module: "knative.dev/serving", new: "v0.50.0", nth: 4, wants: true,
+		definitions: "config/core/300-resources/*.yaml",
+		controllers: []controller{{test: "Configuration"}, {test: "Labeler"}, {test: "Revision"},
+			{test: "NamespaceCertificate"}, {test: "ServerlessService"}, {test: "Certificate"}},
+	},
 }
