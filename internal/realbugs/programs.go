@@ -351,4 +351,10 @@ var programs = []program{
 		controllers: []controller{{test: "Configuration"}, {test: "Labeler"}, {test: "Revision"},
 			{test: "NamespaceCertificate"}, {test: "ServerlessService"}, {test: "Certificate"}},
 	},
+	{
+		name: "contour", module: "github.com/projectcontour/contour", new: "v1.33.8", nth: 4, wants: true,
+		definitions:   "config/crd/standard/gateway.networking.k8s.io_gatewayclasses.yaml",
+		definitionsOf: "sigs.k8s.io/gateway-api",
+		controllers:   []controller{{test: "GatewayClass"}},
+	},
 }
