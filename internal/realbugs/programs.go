@@ -357,4 +357,8 @@ var programs = []program{
 		definitionsOf: "sigs.k8s.io/gateway-api",
 		controllers:   []controller{{test: "GatewayClass"}},
 	},
+	{
+		name: "kyverno", module: "github.com/kyverno/kyverno", new: "v1.19.1", nth: 4, wants: true,
+		controllers: []controller{{test: "Certificates"}},
+	},
 }
