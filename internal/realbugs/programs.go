@@ -361,4 +361,9 @@ var programs = []program{
 		name: "kyverno", module: "github.com/kyverno/kyverno", new: "v1.19.1", nth: 4, wants: true,
 		controllers: []controller{{test: "Certificates"}},
 	},
+	{
+		name: "gatekeeper", module: "github.com/open-policy-agent/gatekeeper/v3", new: "v3.23.1", nth: 4, wants: true,
+		definitions: "config/crd/bases/*.yaml",
+		controllers: []controller{{test: "ConstraintTemplateStatus"}, {test: "ExpansionTemplateStatus"}},
+	},
 }
