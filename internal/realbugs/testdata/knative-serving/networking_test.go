@@ -63,7 +63,14 @@ spec:
   selector: {matchLabels: {app: %s}}
   template:
     metadata: {labels: {app: %s}}
-    spec: {containers: [{name: c, image: one, ports: [{name: user-port, containerPort: 8080}]}]}
+    spec:
+      containers:
+      - name: queue-proxy
+        image: one
+        ports:
+        - {name: queue-port, containerPort: 8012}
+        - {name: http-autometric, containerPort: 9090}
+        - {name: http-usermetric, containerPort: 9091}
 ---
 `, name, namespace, replicas, name, name)
 	}
