@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -83,7 +85,8 @@ func copyTests(p program, version, dir string) error {
 // too, unless this repository says which version: a replacement is in force in the main module only. A module that it
 // replaces by one of its own folders is taken in the version of the program.
 func require(ctx context.Context, p program, version, root, dir string) error {
-	if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module "+p.module+"/check\n\ngo 1.26.0\n"),
+	name := path.Join(p.module, p.below, "check")
+	if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module "+name+"\n\ngo 1.26.0\n"),
 		0o644); err != nil {
 		return err
 	}
@@ -122,12 +125,12 @@ func require(ctx context.Context, p program, version, root, dir string) error {
 			}
 		}
 	}
-	path := p.module
+	as := p.module
 	if p.apart && version == p.old {
-		path = released
-		replace(path, p.module+"@"+version)
+		as = released
+		replace(as, p.module+"@"+version)
 	}
-	edit = append(edit, "-require="+path+"@"+version)
+	edit = append(edit, "-require="+as+"@"+version)
 	theirs, err := foreign.Released(ctx, dir, p.module+"@"+version)
 	if err != nil {
 		return err
@@ -151,17 +154,26 @@ func copyDefinitions(ctx context.Context, p program, dir string) error {
 	if p.definitions == "" {
 		return nil
 	}
-	of := p.module
-	if p.definitionsOf != "" {
-		of = p.definitionsOf
+	if err := copyFrom(ctx, cmp.Or(p.definitionsOf, p.module), p.definitions, dir); err != nil {
+		return err
 	}
+	for of, definitions := range p.others {
+		if err := copyFrom(ctx, of, definitions, dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyFrom copies the files that match a pattern in the folder of a module.
+func copyFrom(ctx context.Context, of, definitions, dir string) error {
 	source, err := foreign.Download(ctx, dir, of)
 	if err != nil {
 		return err
 	}
-	files, err := filepath.Glob(filepath.Join(source.Dir, p.definitions))
+	files, err := filepath.Glob(filepath.Join(source.Dir, definitions))
 	if err != nil || len(files) == 0 {
-		return fmt.Errorf("there is no %s: %v", p.definitions, err)
+		return fmt.Errorf("there is no %s: %v", definitions, err)
 	}
 	if err := os.MkdirAll(filepath.Join(dir, "crd"), 0o755); err != nil {
 		return err

@@ -75,7 +75,8 @@ const fifthHeader = `
 ## A fifth first try
 
 Controllers of modules that Check had not seen before, with scenarios that were written and compiled before any was run,
-after the mends of the fourth try. Nothing is switched off. README.md judges the findings.
+after the mends of the fourth try. Nothing is switched off. README.md judges the findings. No schedule begins after what
+RECONCILETEST_LIMIT says.
 
 | program | release | controller | first try | now | runs | CPU seconds |
 |---|---|---|---|---|---|---|

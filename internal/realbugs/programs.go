@@ -11,6 +11,10 @@ type program struct {
 	// definitions are files with CustomResourceDefinitions, as a pattern in the folder of definitionsOf. That is a
 	// module, or empty: the program's.
 	definitions, definitionsOf string
+	// others are definitions of more modules that the program requires: patterns, by modules.
+	others map[string]string
+	// below is the folder of the program whose internal packages the test imports. Empty: that of the module.
+	below string
 	// versions are more folders of this repository, like those of versionsOf.
 	versions []string
 	// controllers are to be silent in the new version.
@@ -365,5 +369,19 @@ var programs = []program{
 		name: "gatekeeper", module: "github.com/open-policy-agent/gatekeeper/v3", new: "v3.23.1", nth: 4, wants: true,
 		definitions: "config/crd/bases/*.yaml",
 		controllers: []controller{{test: "ConstraintTemplateStatus"}, {test: "ExpansionTemplateStatus"}},
+	},
+	{
+		name: "trainer", module: "github.com/kubeflow/trainer/v2", new: "v2.0.0", nth: 4, wants: true,
+		definitions: "manifests/base/crds/*_*.yaml",
+		others:      map[string]string{"sigs.k8s.io/jobset": "config/components/crd/bases/*.yaml"},
+		controllers: []controller{{test: "TrainJob"}, {test: "TrainingRuntime"}, {test: "ClusterTrainingRuntime"}},
+	},
+	{
+		name: "approver-policy", module: "github.com/cert-manager/approver-policy", new: "v0.28.0", nth: 4,
+		wants: true, below: "pkg",
+		definitions: "deploy/crds/*.yaml",
+		others: map[string]string{
+			"github.com/cert-manager/cert-manager": "deploy/crds/cert-manager.io_certificaterequests.yaml"},
+		controllers: []controller{{test: "CertificateRequests"}, {test: "CertificateRequestPolicies"}},
 	},
 }
