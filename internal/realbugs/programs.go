@@ -377,6 +377,11 @@ var programs = []program{
 		controllers: []controller{{test: "TrainJob"}, {test: "TrainingRuntime"}, {test: "ClusterTrainingRuntime"}},
 	},
 	{
+		name: "kuberay", module: "github.com/ray-project/kuberay/ray-operator", new: "v1.5.0", nth: 4, wants: true,
+		definitions: "config/crd/bases/*.yaml",
+		controllers: []controller{{test: "RayCluster"}, {test: "RayJob"}, {test: "RayService"}},
+	},
+	{
 		name: "approver-policy", module: "github.com/cert-manager/approver-policy", new: "v0.28.0", nth: 4,
 		wants: true, below: "pkg",
 		definitions: "deploy/crds/*.yaml",
