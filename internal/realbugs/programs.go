@@ -389,4 +389,9 @@ var programs = []program{
 			"github.com/cert-manager/cert-manager": "deploy/crds/cert-manager.io_certificaterequests.yaml"},
 		controllers: []controller{{test: "CertificateRequests"}, {test: "CertificateRequestPolicies"}},
 	},
+	{
+		name: "kro", module: "github.com/kubernetes-sigs/kro", new: "v0.9.4", nth: 4, wants: true,
+		definitions: "helm/crds/*.yaml",
+		controllers: []controller{{test: "ResourceGraphDefinition"}, {test: "Instance"}},
+	},
 }
