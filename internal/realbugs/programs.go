@@ -394,4 +394,9 @@ var programs = []program{
 		definitions: "helm/crds/*.yaml",
 		controllers: []controller{{test: "ResourceGraphDefinition"}, {test: "Instance"}},
 	},
+	{
+		name: "cluster-api-operator", module: "sigs.k8s.io/cluster-api-operator", new: "v0.29.0", nth: 4, wants: true,
+		definitions: "config/crd/bases/*.yaml",
+		controllers: []controller{{test: "CoreProvider"}, {test: "InfrastructureProvider"}},
+	},
 }
