@@ -4,7 +4,6 @@ package check
 
 import (
 	"context"
-	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -34,6 +33,7 @@ import (
 	"github.com/kubernetes-sigs/kro/pkg/graph"
 	"github.com/kubernetes-sigs/kro/pkg/graph/revisions"
 	"github.com/kubernetes-sigs/kro/pkg/metadata"
+	"github.com/kubernetes-sigs/kro/pkg/testutil/k8s"
 
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest/builtin"
@@ -92,6 +92,13 @@ var scheme = func() *runtime.Scheme {
 // graphs are the defaults of main's flags.
 var graphs = graph.RGDConfig{MaxCollectionSize: 1000, MaxCollectionDimensionSize: 10}
 
+// documented are the schemas of Kubernetes' own kinds, by kro's own tests. A real server has them in its OpenAPI
+// documents; those of the server in memory say nothing about fields.
+func documented() graph.BuilderOption {
+	schemas, _ := k8s.NewFakeResolver()
+	return graph.WithSchemaResolver(schemas)
+}
+
 // run is main without leader election, metrics and HTTP.
 func run(ctx context.Context, cfg *rest.Config) error {
 	again, graceful := true, time.Minute
@@ -111,7 +118,7 @@ func run(ctx context.Context, cfg *rest.Config) error {
 	dynamic := dynamiccontroller.NewDynamicController(logr.Discard(), dynamiccontroller.Config{Workers: 1,
 		ResyncPeriod: 36000 * time.Second, QueueMaxRetries: 20, MinRetryDelay: 200 * time.Millisecond,
 		MaxRetryDelay: 1000 * time.Second, RateLimit: 10, BurstLimit: 100}, set.Metadata(), set.RESTMapper())
-	builder, err := graph.NewBuilder(set.RESTConfig(), set.HTTPClient())
+	builder, err := graph.NewBuilder(set.RESTConfig(), set.HTTPClient(), documented())
 	if err != nil {
 		return err
 	}
@@ -144,7 +151,7 @@ func installed(t *testing.T, definition string) string {
 	of.UID = "earlier"
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
-	builder, err := graph.NewBuilder(&rest.Config{}, http.DefaultClient, graph.WithRESTMapper(mapper))
+	builder, err := graph.NewBuilder(nil, nil, graph.WithRESTMapper(mapper), documented())
 	if err != nil {
 		t.Fatal(err)
 	}
