@@ -399,4 +399,10 @@ var programs = []program{
 		definitions: "config/crd/bases/*.yaml",
 		controllers: []controller{{test: "CoreProvider"}, {test: "InfrastructureProvider"}},
 	},
+	{
+		name: "cluster-api-kubeadm", module: "sigs.k8s.io/cluster-api", new: "v1.14.2", nth: 4, wants: true,
+		definitions: "core/config/crd/bases/*.yaml",
+		others:      map[string]string{"sigs.k8s.io/cluster-api": "bootstrap/kubeadm/config/crd/bases/*.yaml"},
+		controllers: []controller{{test: "KubeadmConfig"}},
+	},
 }
