@@ -405,4 +405,17 @@ var programs = []program{
 		others:      map[string]string{"sigs.k8s.io/cluster-api": "bootstrap/kubeadm/config/crd/bases/*.yaml"},
 		controllers: []controller{{test: "KubeadmConfig"}},
 	},
+	{
+		name: "helm-controller", module: "github.com/k3s-io/helm-controller", new: "v0.17.9", nth: 4, wants: true,
+		definitions: "pkg/crds/yaml/generated/*.yaml",
+		controllers: []controller{{test: "HelmChart"}},
+	},
+	{
+		name: "knative-pkg", module: "knative.dev/pkg", new: "v0.0.0-20260727151759-521cb33b33dd", nth: 4, wants: true,
+		controllers: []controller{{test: "Certificates"}, {test: "Defaulting"}, {test: "Validation"}},
+	},
+	{
+		name: "dynamic-resource-allocation", module: "k8s.io/dynamic-resource-allocation", new: "v0.37.1", nth: 4,
+		wants: true, controllers: []controller{{test: "ResourceSlices"}},
+	},
 }
