@@ -403,7 +403,7 @@ var programs = []program{
 		name: "cluster-api-kubeadm", module: "sigs.k8s.io/cluster-api", new: "v1.14.2", nth: 4, wants: true,
 		definitions: "core/config/crd/bases/*.yaml",
 		others:      map[string]string{"sigs.k8s.io/cluster-api": "bootstrap/kubeadm/config/crd/bases/*.yaml"},
-		controllers: []controller{{test: "KubeadmConfig"}},
+		controllers: []controller{{test: "KubeadmConfig"}, {test: "CRDMigrator"}},
 	},
 	{
 		name: "helm-controller", module: "github.com/k3s-io/helm-controller", new: "v0.17.9", nth: 4, wants: true,
@@ -417,5 +417,9 @@ var programs = []program{
 	{
 		name: "dynamic-resource-allocation", module: "k8s.io/dynamic-resource-allocation", new: "v0.37.1", nth: 4,
 		wants: true, controllers: []controller{{test: "ResourceSlices"}},
+	},
+	{
+		name: "kube-aggregator", module: "k8s.io/kube-aggregator", new: "v0.37.1", nth: 4, wants: true,
+		controllers: []controller{{test: "AutoRegister"}, {test: "LocalAvailability"}},
 	},
 }

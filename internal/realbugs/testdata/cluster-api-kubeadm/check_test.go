@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
@@ -21,8 +23,6 @@ import (
 	"sigs.k8s.io/cluster-api/util/secret"
 
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
-	"github.com/thermostat-go/thermostat/reconcile/reconciletest/builtin"
-	"github.com/thermostat-go/thermostat/reconcile/reconciletest/cel"
 )
 
 // authorities are the Secrets with the certificates of the cluster one, which its user provides: it would take long to
@@ -80,7 +80,7 @@ func drawn(o *unstructured.Unstructured) {
 }
 
 // TestKubeadmConfig: the first machine of the control plane gets its data before those that join. One worker comes
-// later, another one goes. Nothing is switched off; no schedule begins after a minute.
+// later, another one goes.
 func TestKubeadmConfig(t *testing.T) {
 	const (
 		cluster = `
@@ -95,11 +95,7 @@ spec:
 		first   = `initConfiguration: {nodeRegistration: {kubeletExtraArgs: [{name: v, value: "2"}]}}`
 		joins   = `joinConfiguration: {nodeRegistration: {kubeletExtraArgs: [{name: v, value: "2"}]}}`
 	)
-	reconciletest.Check(t, reconciletest.Scenario{
-		Run: run,
-		Server: reconciletest.Options{CRDs: []string{"crd"}, Rules: cel.Rules{}, Kinds: builtin.Kinds(),
-			Namespaces: []string{"default", metav1.NamespaceSystem}},
-		Limit:  time.Minute,
+	check(t, configurations, reconciletest.Scenario{
 		Beside: []func(context.Context, *rest.Config) error{core},
 		Steps: append(reconciletest.ApplyYAML(cluster+authorities()+machine("control", control, first)+
 			machine("old", "", joins), machine("web", "", joins+"\n  preKubeadmCommands: [echo web]")),
@@ -120,6 +116,54 @@ spec:
 			}
 			return errors.Join(append(errs, gone[*bootstrapv1.KubeadmConfig](s, "kubeadmconfigs", "default", "old"),
 				gone[*corev1.Secret](s, "secrets", "default", "old"))...)
+		},
+	})
+}
+
+// stored is the step in which a definition is changed to store its objects in a version.
+func stored(name, version string) reconciletest.Step {
+	return reconciletest.StepFunc("store "+name+" at "+version, func(ctx context.Context, cfg *rest.Config) error {
+		clients, err := apiextensions.NewForConfig(cfg)
+		if err != nil {
+			return err
+		}
+		all := clients.ApiextensionsV1().CustomResourceDefinitions()
+		d, err := all.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for i := range d.Spec.Versions {
+			d.Spec.Versions[i].Storage = d.Spec.Versions[i].Name == version
+		}
+		_, err = all.Update(ctx, d, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+// TestCRDMigrator: a definition stores its objects in an older version for a while, as before an upgrade.
+func TestCRDMigrator(t *testing.T) {
+	const (
+		definition = "kubeadmconfigtemplates.bootstrap.cluster.x-k8s.io"
+		template   = `
+apiVersion: bootstrap.cluster.x-k8s.io/v1beta2
+kind: KubeadmConfigTemplate
+metadata: {name: %s, namespace: default}
+spec: {template: {spec: {preKubeadmCommands: [echo]}}}
+---
+`
+	)
+	check(t, migrator, reconciletest.Scenario{
+		Steps: append(reconciletest.ApplyYAML(fmt.Sprintf(template, "one")+fmt.Sprintf(template, "two")),
+			stored(definition, "v1beta1"), reconciletest.ApplyYAML(fmt.Sprintf(template, "three"))[0],
+			stored(definition, "v1beta2")),
+		Settled: func(s *reconciletest.Server) error {
+			d, err := there[*apiextensionsv1.CustomResourceDefinition](s, "customresourcedefinitions", "", definition)
+			if err != nil {
+				return err
+			}
+			return errors.Join(want("stored versions", d.Status.StoredVersions, []string{"v1beta2"}),
+				want("observed", d.Annotations[clusterv1.CRDMigrationObservedGenerationAnnotation],
+					strconv.FormatInt(d.Generation, 10)))
 		},
 	})
 }

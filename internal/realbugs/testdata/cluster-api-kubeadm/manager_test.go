@@ -1,6 +1,6 @@
-// Package check runs the controller of KubeadmConfigs of Cluster API, as the main of its bootstrap provider does: the
+// Package check runs each controller of the bootstrap provider kubeadm of Cluster API by itself, as its main does: the
 // options of the manager and the defaults of flags and feature gates are those. The workload cluster is the management
-// cluster itself. The migration of definitions, webhooks, leader election and HTTP are left out.
+// cluster itself. Webhooks, leader election and HTTP are left out.
 package check
 
 import (
@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-logr/logr"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -29,7 +30,12 @@ import (
 	"sigs.k8s.io/cluster-api/bootstrap/kubeadm/reconcilers/kubeadmconfig"
 	"sigs.k8s.io/cluster-api/bootstrap/kubeadm/setup"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
+	"sigs.k8s.io/cluster-api/controllers/crdmigrator"
 	"sigs.k8s.io/cluster-api/feature"
+
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest/builtin"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest/cel"
 )
 
 func TestMain(m *testing.M) {
@@ -53,7 +59,20 @@ var scheme = func() *runtime.Scheme {
 // caches are the options of main for its cache. They can be made once in a process.
 var caches = setup.ManagerCacheOptions(scheme, "cluster-api-kubeadm-bootstrap-manager", "", 10*time.Minute)
 
-func run(ctx context.Context, cfg *rest.Config) error {
+// adds sets a controller up, as main does.
+type adds func(ctx context.Context, mgr ctrl.Manager) error
+
+// check runs Check on a controller. Nothing is switched off; no schedule begins after a minute.
+func check(t *testing.T, add adds, s reconciletest.Scenario) {
+	t.Helper()
+	s.Run = func(ctx context.Context, cfg *rest.Config) error { return run(ctx, cfg, add) }
+	s.Server = reconciletest.Options{CRDs: []string{"crd"}, Rules: cel.Rules{}, Kinds: builtin.Kinds(),
+		Namespaces: []string{"default", metav1.NamespaceSystem}}
+	s.Limit = time.Minute
+	reconciletest.Check(t, s)
+}
+
+func run(ctx context.Context, cfg *rest.Config, add adds) error {
 	again, priority := true, feature.Gates.Enabled(feature.PriorityQueue)
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS, cfg.Burst = 100, 200
@@ -69,18 +88,32 @@ func run(ctx context.Context, cfg *rest.Config) error {
 	if err != nil {
 		return err
 	}
+	if err := add(ctx, mgr); err != nil {
+		return err
+	}
+	return mgr.Start(ctx)
+}
+
+// configurations makes the data with which machines join.
+func configurations(ctx context.Context, mgr ctrl.Manager) error {
 	secrets, err := setup.CreateSecretCachingClient(mgr)
 	if err != nil {
 		return err
 	}
-	err = (&kubeadmconfig.Reconciler{Client: mgr.GetClient(), SecretCachingClient: secrets,
+	return (&kubeadmconfig.Reconciler{Client: mgr.GetClient(), SecretCachingClient: secrets,
 		APIReader: mgr.GetAPIReader(), ClusterCache: workload{client: mgr.GetClient(), cache: mgr.GetCache()},
 		TokenTTL: kubeadmconfig.DefaultTokenTTL,
 	}).SetupWithManager(ctx, mgr, controller.Options{MaxConcurrentReconciles: 10})
-	if err != nil {
-		return err
-	}
-	return mgr.Start(ctx)
+}
+
+// migrator stores what there is of the provider's kinds in the version of their definitions.
+func migrator(ctx context.Context, mgr ctrl.Manager) error {
+	return (&crdmigrator.CRDMigrator{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(),
+		Config: map[client.Object]crdmigrator.ByObjectConfig{
+			&bootstrapv1.KubeadmConfig{}:         {UseStatusForStorageVersionMigration: true},
+			&bootstrapv1.KubeadmConfigTemplate{}: {},
+		},
+	}).SetupWithManager(ctx, mgr, controller.Options{MaxConcurrentReconciles: 1})
 }
 
 // workload is as much as the controller needs of the ClusterCache of a cluster that manages itself: it is always
