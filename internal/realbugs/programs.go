@@ -422,4 +422,10 @@ var programs = []program{
 		name: "kube-aggregator", module: "k8s.io/kube-aggregator", new: "v0.37.1", nth: 4, wants: true,
 		controllers: []controller{{test: "AutoRegister"}, {test: "LocalAvailability"}},
 	},
+	{
+		name: "cluster-api-provider-aws", module: "sigs.k8s.io/cluster-api-provider-aws/v2", new: "v2.13.0", nth: 4,
+		wants: true, definitions: "config/crd/bases/*_awsmanagedc*.yaml",
+		others:      map[string]string{"sigs.k8s.io/cluster-api": "config/crd/bases/cluster.x-k8s.io_clusters.yaml"},
+		controllers: []controller{{test: "ManagedCluster"}},
+	},
 }
