@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -128,15 +129,17 @@ func stored(name, version string) reconciletest.Step {
 			return err
 		}
 		all := clients.ApiextensionsV1().CustomResourceDefinitions()
-		d, err := all.Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
+		return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+			d, err := all.Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			for i := range d.Spec.Versions {
+				d.Spec.Versions[i].Storage = d.Spec.Versions[i].Name == version
+			}
+			_, err = all.Update(ctx, d, metav1.UpdateOptions{})
 			return err
-		}
-		for i := range d.Spec.Versions {
-			d.Spec.Versions[i].Storage = d.Spec.Versions[i].Name == version
-		}
-		_, err = all.Update(ctx, d, metav1.UpdateOptions{})
-		return err
+		})
 	})
 }
 

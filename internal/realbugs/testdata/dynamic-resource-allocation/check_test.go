@@ -1,5 +1,5 @@
-// Package check runs the controller of ResourceSlices of Kubernetes' library for drivers of devices, in a driver that
-// has the devices of its node from a ConfigMap.
+// Package check runs the controller of ResourceSlices of Kubernetes' library for drivers of devices, in a driver of
+// devices that all nodes reach, which has them from a ConfigMap. So the slices belong to no node.
 package check
 
 import (
@@ -41,7 +41,7 @@ func resources(listed *corev1.ConfigMap) *resourceslice.DriverResources {
 		for _, name := range strings.Fields(names) {
 			devices = append(devices, resourcev1.Device{Name: name})
 		}
-		r.Pools[pool] = resourceslice.Pool{Slices: []resourceslice.Slice{{Devices: devices}}}
+		r.Pools[pool] = resourceslice.Pool{AllNodes: true, Slices: []resourceslice.Slice{{Devices: devices}}}
 	}
 	return r
 }
@@ -68,8 +68,7 @@ func run(ctx context.Context, cfg *rest.Config) error {
 		listed = &corev1.ConfigMap{}
 	}
 	c, err := resourceslice.StartController(ctx, resourceslice.Options{DriverName: "devices.example.com",
-		KubeClient: client, Owner: &resourceslice.Owner{APIVersion: "v1", Kind: "Node", Name: "n"},
-		Resources: resources(listed)})
+		KubeClient: client, Resources: resources(listed)})
 	if err != nil {
 		return err
 	}
@@ -88,12 +87,6 @@ func run(ctx context.Context, cfg *rest.Config) error {
 // TestResourceSlices: devices come and go, and then a pool does. Nothing is switched off; no schedule begins after a
 // minute.
 func TestResourceSlices(t *testing.T) {
-	const node = `
-apiVersion: v1
-kind: Node
-metadata: {name: n}
----
-`
 	of := func(data string) string {
 		return `
 apiVersion: v1
@@ -107,7 +100,7 @@ data: {` + data + `}
 		Run:    run,
 		Server: reconciletest.Options{Kinds: builtin.Kinds(), Namespaces: []string{"default"}},
 		Limit:  time.Minute,
-		Steps: reconciletest.ApplyYAML(node+of("gpus: gpu-0 gpu-1, nics: nic-0"), of("gpus: gpu-1 gpu-2, nics: nic-0"),
+		Steps: reconciletest.ApplyYAML(of("gpus: gpu-0 gpu-1, nics: nic-0"), of("gpus: gpu-1 gpu-2, nics: nic-0"),
 			of("gpus: gpu-1 gpu-2 gpu-3")),
 		// A pool has a number, which counts its changes.
 		Mask: func(o *unstructured.Unstructured) {

@@ -13,7 +13,6 @@ import (
 	"github.com/go-logr/logr"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	definitions "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -65,7 +64,8 @@ func check(t *testing.T, c starts, s reconciletest.Scenario) {
 	reconciletest.Check(t, s)
 }
 
-// autoRegister registers the versions of custom resources, and two of Kubernetes' own, as APIServices.
+// autoRegister registers the versions of custom resources as APIServices. What kube-apiserver registers once, when it
+// starts, is left out.
 func autoRegister(cfg *rest.Config, client clientset.Interface, services externalversions.SharedInformerFactory) (
 	func(context.Context, *sync.WaitGroup), error) {
 	extensions, err := apiextensions.NewForConfig(cfg)
@@ -77,13 +77,6 @@ func autoRegister(cfg *rest.Config, client clientset.Interface, services externa
 		client.ApiregistrationV1())
 	reads := crdregistration.NewCRDRegistrationController(factory.Apiextensions().V1().CustomResourceDefinitions(),
 		registers)
-	for name, spec := range map[string]apiregistrationv1.APIServiceSpec{
-		"v1.":     {Version: "v1", GroupPriorityMinimum: 18000, VersionPriority: 1},
-		"v1.apps": {Group: "apps", Version: "v1", GroupPriorityMinimum: 17800, VersionPriority: 15},
-	} {
-		registers.AddAPIServiceToSyncOnStart(&apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec: spec})
-	}
 	return func(ctx context.Context, running *sync.WaitGroup) {
 		factory.Start(ctx.Done())
 		running.Go(func() {
@@ -126,7 +119,7 @@ func TestAutoRegister(t *testing.T) {
 			reconciletest.Delete("customresourcedefinitions", "", "parts.example.com")),
 		Settled: func(s *reconciletest.Server) error {
 			errs := []error{gone[*apiregistrationv1.APIService](s, "apiservices", "", "v1.example.org")}
-			for _, name := range []string{"v1.", "v1.apps", "v1.example.com", "v2.example.com"} {
+			for _, name := range []string{"v1.example.com", "v2.example.com"} {
 				_, err := there[*apiregistrationv1.APIService](s, "apiservices", "", name)
 				errs = append(errs, err)
 			}
