@@ -33,8 +33,8 @@ func TestMain(m *testing.M) {
 }
 
 // starts makes controllers, and returns how they are run.
-type starts func(cfg *rest.Config, client clientset.Interface,
-	services externalversions.SharedInformerFactory) (start func(ctx context.Context, running *sync.WaitGroup), err error)
+type starts func(cfg *rest.Config, client clientset.Interface, services externalversions.SharedInformerFactory) (
+	start func(ctx context.Context, running *sync.WaitGroup), err error)
 
 // check runs Check on controllers. Nothing is switched off; no schedule begins after a minute.
 func check(t *testing.T, c starts, s reconciletest.Scenario) {
