@@ -125,8 +125,10 @@ const (
 // connections of their own. Virtual time passes only while all of a program waits: one that asks again at once, until
 // something that is due right now is over, never comes to that, and Check ends after a minute, and says where. A panic
 // on a goroutine that the program has started ends the test binary: the label reconciletest.schedule in the head of its
-// stack is what Replay takes. Tests that call Check must not be parallel with each other: until the test ends it
-// replaces http.DefaultTransport, and the error handlers of k8s.io/apimachinery/pkg/util/runtime while it runs.
+// stack is what Replay takes. klog.Fatal and klog.Exit end the program only, which is started again; os.Exit ends the
+// test binary as well, without a word. Tests that call Check must not be parallel with each other: until the test ends
+// it replaces http.DefaultTransport and klog.OsExit, and the error handlers of k8s.io/apimachinery/pkg/util/runtime
+// while it runs.
 func Check(t *testing.T, sc Scenario) {
 	t.Helper()
 	c := search(t, sc)

@@ -21,6 +21,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/klog/v2"
+
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
@@ -35,7 +37,7 @@ type API interface {
 	State() any
 }
 
-// exit is where [http.DefaultTransport] leads while a check runs: the requests of programs to the APIs of their run,
+// exit is where [http.DefaultTransport], and klog.OsExit, lead while a check runs: the requests of programs to the APIs of their run,
 // and all others where they have always gone. It knows by the ctx of a request which process makes it, or else by the
 // labels of its goroutine.
 type exit struct {
@@ -45,8 +47,8 @@ type exit struct {
 	bubbles map[string]*gates // guarded by mu: of the runs, by their bubbles
 }
 
-// openExit replaces http.DefaultTransport until the test is over. It stays an [http.Transport], since programs clone
-// it.
+// openExit replaces http.DefaultTransport and klog.OsExit until the test is over. The transport stays an
+// [http.Transport], since programs clone it.
 func openExit(t *testing.T) *exit {
 	e := &exit{before: http.DefaultTransport, bubbles: make(map[string]*gates)}
 	replaced := &http.Transport{DialContext: e.dialer((&net.Dialer{}).DialContext),
@@ -54,9 +56,23 @@ func openExit(t *testing.T) *exit {
 	replaced.RegisterProtocol("http", e)
 	replaced.RegisterProtocol("https", e)
 	http.DefaultTransport = replaced
-	t.Cleanup(func() { http.DefaultTransport = e.before })
+	exits := klog.OsExit
+	klog.OsExit = func(code int) { e.end(code, exits) }
+	t.Cleanup(func() { http.DefaultTransport, klog.OsExit = e.before, exits })
 	showLabels(t)
 	return e
+}
+
+// end ends the process of the calling goroutine, in place of the test's. Who belongs to no process ends the test.
+func (e *exit) end(code int, otherwise func(code int)) {
+	gs, p, err := e.callerOf(context.Background())
+	switch {
+	case p != nil:
+		p.exit(code)
+	case gs == nil || err == nil:
+		otherwise(code)
+	}
+	runtime.Goexit()
 }
 
 // isFake reports whether a test has put a transport of its own in the place of the default one, before Check.

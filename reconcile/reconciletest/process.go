@@ -8,6 +8,7 @@ import (
 	"runtime/pprof"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -26,8 +27,11 @@ type process struct {
 	ctx         context.Context // what Run gets, but for the link's own
 	cancel      context.CancelFunc
 	ended       chan struct{}
-	err         error     // valid once ended is closed
-	dies        time.Time // when another incarnation takes its place; zero: it has the place
+	err         error // valid once ended is closed
+	exiting     sync.Once
+	exited      chan struct{} // closed when it has ended itself as os.Exit does
+	code        int           // valid once exited is closed
+	dies        time.Time     // when another incarnation takes its place; zero: it has the place
 }
 
 var errIgnoresContext = errors.New("the program has not ended one minute after its ctx ended and its connection " +
@@ -37,7 +41,8 @@ var errIgnoresContext = errors.New("the program has not ended one minute after i
 func launch(group *lifecycle.Group, gates *gates, program Program, incarnation int) *process {
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logr.Discard()))
 	p := &process{Program: program, incarnation: incarnation, latency: usualLatency, gates: gates,
-		link: gates.server.LinkAs(program.User), cancel: cancel, ended: make(chan struct{})}
+		link: gates.server.LinkAs(program.User), cancel: cancel, ended: make(chan struct{}),
+		exited: make(chan struct{})}
 	p.link.Inject(gates.hold(p))
 	gates.mu.Lock()
 	label := pprof.Labels(processLabel, strconv.Itoa(len(gates.launched)), scheduleLabel, gates.schedule)
@@ -78,14 +83,36 @@ func (p *process) running() bool {
 	select {
 	case <-p.ended:
 		return false
+	case <-p.exited:
+		return false
 	default:
 		return true
 	}
 }
 
-// failed reports whether Run has returned an error that is not the end of its ctx.
+// exit is the end of a process by one of its goroutines: from now on nothing that it does reaches anybody.
+func (p *process) exit(code int) {
+	p.exiting.Do(func() {
+		p.code = code
+		p.link.Close()
+		p.cancel()
+		close(p.exited)
+	})
+}
+
+// why says with what a process has ended by itself.
+func (p *process) why() error {
+	select {
+	case <-p.exited:
+		return fmt.Errorf("klog has ended the process with the code %d", p.code)
+	default:
+		return p.err
+	}
+}
+
+// failed reports whether a process has ended by itself, but for one that says that its ctx has ended.
 func (p *process) failed() bool {
-	return !p.running() && p.err != nil && !errors.Is(p.err, context.Canceled)
+	return !p.running() && p.why() != nil && !errors.Is(p.why(), context.Canceled)
 }
 
 // waits sleeps, and reports whether that was not cut short by the end of a ctx or of the process.

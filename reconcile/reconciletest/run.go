@@ -393,10 +393,10 @@ func (r *run) revive() {
 			continue
 		}
 		r.crashes[p.Name]++
-		r.note(turn, "%s ended by itself: %v", p.title(), p.err)
+		r.note(turn, "%s ended by itself: %v", p.title(), p.why())
 		if r.crashes[p.Name] > mostCrashes || len(r.schedule.disturbances) == 0 {
-			r.fail(ruleRuns, append([]string{of(p.Name, fmt.Sprintf("Run returned by itself: %v", p.err))},
-				hints(p.err)...)...)
+			r.fail(ruleRuns, append([]string{of(p.Name, fmt.Sprintf("it ended by itself: %v", p.why()))},
+				hints(p.why())...)...)
 			if r.failure != nil {
 				return
 			}

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
@@ -139,6 +140,37 @@ func TestAPanicNamesItsSchedule(t *testing.T) {
 	require.Error(t, err, "%s", out)
 	require.Regexp(t, `(?s)panic: no pods.*goroutine \d+ \[running, synctest bubble \d+ labels:`+
 		`\{[^\n]*"reconciletest.schedule": "v1 seed=0 steps=\d: [^"\n]*list pods #1"\}\]:\n`, string(out))
+}
+
+// TestKlogEndsTheProgram and not the test: it is started again, unless every run shows that it ends.
+func TestKlogEndsTheProgram(t *testing.T) {
+	patient := false
+	s := greets(func(ctx context.Context, cfg *rest.Config) error {
+		core, err := kubernetes.NewForConfig(cfg)
+		if err != nil {
+			return err
+		}
+		var watchdog sync.WaitGroup
+		watchdog.Go(func() {
+			for wait := time.Duration(0); ctx.Err() == nil; wait = time.Minute {
+				select {
+				case <-ctx.Done():
+				case <-time.After(wait):
+				}
+				if _, err := core.CoreV1().Nodes().List(ctx, metav1.ListOptions{}); err != nil || !patient {
+					klog.FlushAndExit(klog.ExitFlushTimeout, 7) // also when its ctx has ended
+				}
+			}
+		})
+		defer watchdog.Wait()
+		return plain(right)(ctx, cfg)
+	})
+	s.Server.Roles, s.User, s.Budget = nil, "", 100*time.Millisecond
+	found := first(t, s)
+	require.Equal(t, "runs until its ctx ends", found.Rule)
+	require.Contains(t, found.Detail[0], "it ended by itself: klog has ended the process with the code 7")
+	patient = true
+	reconciletest.Check(t, s)
 }
 
 // TestAProgramMayWaitForAnotherProcess for some seconds of real time, in which virtual time stands still.
