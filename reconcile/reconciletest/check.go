@@ -55,7 +55,8 @@ const (
 // The rules, for every run, with their names:
 //
 //   - "comes to rest": after each step a program makes at most 400 writes and 8,000 requests, and stops writing
-//     within 10 minutes. Writes that change nothing, Leases and Events do not count as writes.
+//     within 10 minutes. Writes that change nothing, or only what Mask removes, Leases and Events do not
+//     count as writes.
 //   - "converges": 10 minutes after the last disturbance Settled returns nil.
 //   - "ends alike": the server holds what it holds when nothing goes wrong, and so does the world outside. Check shows
 //     both ends, and does not know which one is right. Leases, Events, times, and what Mask removes are not compared,

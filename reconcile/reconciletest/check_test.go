@@ -71,6 +71,36 @@ func startsWith(annotation string) func(context.Context, *rest.Config) error {
 	}
 }
 
+// TestWhatIsMaskedMayBeWrittenAllTheTime, such as when a program has looked at something the last time.
+func TestWhatIsMaskedMayBeWrittenAllTheTime(t *testing.T) {
+	s := greets(plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+		for ctx.Err() == nil {
+			if err := right(ctx, g, c); err != nil {
+				return err
+			}
+			if err := annotate(ctx, c, "looked", time.Now().String()); err != nil {
+				return err
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(20 * time.Second):
+			}
+			now, err := c.greetings.Namespace("default").Get(ctx, g.GetName(), metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			g = now
+		}
+		return nil
+	}))
+	s.Server.Roles, s.User, s.Budget = nil, "", 100*time.Millisecond
+	require.Equal(t, "comes to rest", first(t, s).Rule)
+	s.Mask = func(o *unstructured.Unstructured) {
+		unstructured.RemoveNestedField(o.Object, "metadata", "annotations", "looked")
+	}
+	reconciletest.Check(t, s)
+}
+
 // TestARestartMayWriteWhatIsMasked, and a finding says which fields it has written.
 func TestARestartMayWriteWhatIsMasked(t *testing.T) {
 	s := greets(startsWith("started"))

@@ -80,6 +80,20 @@ func (r verdict) rewritten(e line) (text string, compared bool) {
 	return ", which changes " + strings.Join(fields, ", "), compared
 }
 
+// changed reports whether a request has changed something that counts: more than the masks remove.
+func (r verdict) changed(g *gate) bool {
+	if !g.wrote() || r.scenario.Mask == nil || len(g.changes) == 0 {
+		return g.wrote()
+	}
+	return slices.ContainsFunc(g.changes, func(e event) bool {
+		if e.old == nil || e.object == nil {
+			return true
+		}
+		_, masked := r.differ(e.old, e.object)
+		return !masked
+	})
+}
+
 // differ returns the fields in which two states of an object differ, as a snapshot has them, and reports whether there
 // is no difference but in what the masks remove.
 func (r verdict) differ(before, after object) (fields []string, masked bool) {

@@ -472,7 +472,7 @@ func (r *run) let(g *gate) bool {
 	if hit.what == crashBefore || hit.what == crashAfter {
 		r.crash(hit, true)
 	}
-	return g.wrote()
+	return verdict{r}.changed(g)
 }
 
 // meets counts a request of a program, and returns what goes wrong with it.

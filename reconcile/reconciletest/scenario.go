@@ -56,8 +56,8 @@ type Scenario struct {
 	// differ without a mistake; with go test -v it logs that. So are hashes in the names of ReplicaSets and
 	// ControllerRevisions, which count collisions, if their controller has been made anew under its name. What a
 	// program hands out, such as ranges of addresses, depends on what it has handed out before, and needs a Mask. The
-	// rules that compare ends heed it, and so does "is idempotent": a write that changes only what it removes does not
-	// count there. One that changes a time does. Settled and Always see all. Nil: nothing else.
+	// rules that compare ends heed it, and so do "comes to rest" and "is idempotent": a write that changes only what it
+	// removes does not count there. One that changes a time does. Settled and Always see all. Nil: nothing else.
 	Mask func(o *unstructured.Unstructured)
 	// Off switches off rules and disturbances by their names, those of the lists in the doc comment of Check and in the
 	// package's: "is idempotent", "cold start". The name of a disturbance may be followed by what it is at: "delete
