@@ -100,10 +100,11 @@ const (
 //     not idempotent.
 //   - By names that the program draws itself, such as with the first digits of a UUID: objects that only one of two
 //     runs has are the same but for their names, if these differ in parts of the same length.
-//   - By what the program has seen. It starts after all steps, or sees no event of them. Annotations and fields of a
-//     status that end alike in both, and unlike in the run that sees all, are not compared, such as the last operation
-//     or a condition that an earlier step has left. The same holds for what differs after a step that is done twice.
-//     A program that is not deterministic sees some of it by luck: it runs three times each, and one of them will do.
+//   - By what the program has seen. It starts after all steps, or sees no event of them. Annotations, labels of objects
+//     and fields of a status that end alike in both, and unlike in the run that sees all, are not compared, such as the
+//     last operation or a condition that an earlier step has left. The same holds for what differs after a step that is
+//     done twice. A program that is not deterministic sees some of it by luck: it runs three times each, and one of
+//     them will do.
 //   - By what nothing asks for any more, such as a claim of an earlier size: an object from before the last step that
 //     is made in neither of these two runs, and not again when it is deleted in the end.
 //

@@ -66,6 +66,17 @@ var unusual = map[string]struct {
 		_, err = c.core.CoreV1().ConfigMaps("default").Update(ctx, m, metav1.UpdateOptions{})
 		return err
 	}},
+	"a label that says what has been": {greet: func(ctx context.Context, g *unstructured.Unstructured,
+		c clients) error {
+		text, _, _ := unstructured.NestedString(g.Object, "spec", "text")
+		m, err := c.core.CoreV1().ConfigMaps("default").Get(ctx, "a", metav1.GetOptions{})
+		if err != nil || m.Data["text"] == text {
+			return right(ctx, g, c)
+		}
+		m.Labels, m.Data = map[string]string{"before": m.Data["text"]}, map[string]string{"text": text}
+		_, err = c.core.CoreV1().ConfigMaps("default").Update(ctx, m, metav1.UpdateOptions{})
+		return err
+	}, steps: reconciletest.ApplyYAML(greeting("hello"), greeting("bye"))},
 	"a condition with a history": {greet: func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
 		if err := right(ctx, g, c); err != nil {
 			return err

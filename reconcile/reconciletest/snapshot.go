@@ -452,9 +452,11 @@ func (d difference) kind() string {
 	return resource + " " + withoutNumbers(d.path)
 }
 
-// described reports whether the field only describes what the program has done: in the status, or an annotation.
+// described reports whether the field may only describe what the program has done: in the status, an annotation, or a
+// label of an object.
 func (d difference) described() bool {
-	return strings.HasPrefix(d.path, ".status") || strings.Contains(d.path, ".annotations.")
+	return strings.HasPrefix(d.path, ".status") || strings.Contains(d.path, ".annotations.") ||
+		strings.HasPrefix(d.path, ".metadata.labels.")
 }
 
 var numberText = regexp.MustCompile(`\d+`)

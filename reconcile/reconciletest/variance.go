@@ -17,9 +17,9 @@ import (
 //   - By the time and the versions: the run without disturbances is done once more, later, on a server whose versions
 //     are higher. What differs is not compared, whatever it is: objects that are named by the time, the number of them,
 //     a version that a status holds.
-//   - By what the program has seen: it starts when all steps are done, or their events never come. Fields of a status
-//     and annotations for which both of these have the same value, and the run without disturbances has another one,
-//     are a history, such as that of the last operation. What it sees may be luck: of a program that is not
+//   - By what the program has seen: it starts when all steps are done, or their events never come. Fields of a status,
+//     annotations and labels for which both of these have the same value, and the run without disturbances has another
+//     one, are a history, such as that of the last operation. What it sees may be luck: of a program that is not
 //     deterministic one of three such runs is enough. The same holds for those that differ after the same step done
 //     twice.
 //   - What is left of an earlier step: objects that a program which sees no step does not make, that were there before
