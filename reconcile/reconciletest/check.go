@@ -105,6 +105,8 @@ const (
 //     last operation or a condition that an earlier step has left. The same holds for what differs after a step that is
 //     done twice. A program that is not deterministic sees some of it by luck: it runs three times each, and one of
 //     them will do.
+//   - By what an object that is made anew has not gone through, such as its generations: the run may also end as one in
+//     which nothing goes wrong, and users have not applied that object before.
 //   - By what nothing asks for any more, such as a claim of an earlier size: an object from before the last step that
 //     is made in neither of these two runs, and not again when it is deleted in the end.
 //
@@ -235,12 +237,13 @@ type check struct {
 	// leaves are the functions of the goroutines that the program leaves behind when nothing goes wrong, and rewrites
 	// the kinds of updates that a restart makes then. Both are findings, and no reason to end the search; see excuse.
 	leaves, rewrites map[string]bool
+	shortcuts        *shortcuts
 }
 
 func newCheck(t *testing.T, sc *Scenario, limit time.Duration) *check {
 	c := &check{t: t, scenario: sc, began: time.Now(), covered: newCoverage(), varies: newVariance(),
 		doubted: make(map[string]int), leaves: make(map[string]bool), rewrites: make(map[string]bool),
-		mayTake: limit, exit: openExit(t)}
+		mayTake: limit, exit: openExit(t), shortcuts: &shortcuts{ends: make(map[string]*snapshot)}}
 	return c
 }
 
@@ -306,7 +309,7 @@ func (c runner) count(s schedule, o *ending) {
 }
 
 // inBubble is play, without looking whether the run stands still.
-func (c runner) inBubble(s schedule, ideal *ending, w *watchman) (o *ending) {
+func (c runner) inBubble(s schedule, ideal *ending, shortcut *snapshot, w *watchman) (o *ending) {
 	o = &ending{}
 	defer func() {
 		if r := recover(); r != nil {
@@ -337,7 +340,7 @@ func (c runner) inBubble(s schedule, ideal *ending, w *watchman) (o *ending) {
 		if c.ideal != nil {
 			maps.Copy(r.finalizers, c.ideal.finalizers)
 		}
-		r.ideal = ideal
+		r.ideal, r.shortcut = ideal, shortcut
 		defer c.exit.enter(r.gates, w)()
 		r.play()
 		verdict{r}.compare()

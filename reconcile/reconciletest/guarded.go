@@ -29,6 +29,9 @@ func (r *stepRun) noteDeletion(e event) {
 // blamed for it.
 func (r verdict) unlikeIdeal(end snapshot) []difference {
 	all := r.varies.between(end, r.ideal.last, r.schedule)
+	if r.shortcut != nil && len(all) > 0 {
+		all = asInShortcut(all, end, *r.shortcut)
+	}
 	if !r.early || !slices.ContainsFunc(all, difference.onlyInB) {
 		return all
 	}

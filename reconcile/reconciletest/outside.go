@@ -37,9 +37,9 @@ type API interface {
 	State() any
 }
 
-// exit is where [http.DefaultTransport], and klog.OsExit, lead while a check runs: the requests of programs to the APIs of their run,
-// and all others where they have always gone. It knows by the ctx of a request which process makes it, or else by the
-// labels of its goroutine.
+// exit is where [http.DefaultTransport], and klog.OsExit, lead while a check runs: the requests of programs to the APIs
+// of their run, and all others where they have always gone. It knows by the ctx of a request which process makes it, or
+// else by the labels of its goroutine.
 type exit struct {
 	before http.RoundTripper // what the transport was
 

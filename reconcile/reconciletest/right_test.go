@@ -224,6 +224,19 @@ var unusual = map[string]struct {
 	}, steps: append(reconciletest.ApplyYAML(greeting("hello")+
 		"---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: a-data}}\n"),
 		reconciletest.Delete("greetings.example.com", "default", "a"))},
+	"names that count generations": {greet: func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+		text, _, _ := unstructured.NestedString(g.Object, "spec", "text")
+		name := fmt.Sprintf("a-%d", g.GetGeneration())
+		_, err := c.core.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{
+			Data: map[string]string{"text": text}, ObjectMeta: metav1.ObjectMeta{Name: name,
+				OwnerReferences: []metav1.OwnerReference{
+					*metav1.NewControllerRef(g, greetings.GroupVersion().WithKind("Greeting"))}}},
+			metav1.CreateOptions{})
+		if err := ignoreThere(err); err != nil {
+			return err
+		}
+		return setStatus(ctx, c, g, map[string]any{"latest": name})
+	}, steps: reconciletest.ApplyYAML(greeting("hello"), greeting("bye"), greeting("hi"))},
 	"a name that it draws": {greet: func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
 		name, _, _ := unstructured.NestedString(g.Object, "status", "made")
 		if name == "" {

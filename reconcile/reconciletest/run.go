@@ -68,6 +68,7 @@ type run struct {
 	around     *surroundings
 	authors    *authors
 	ideal      *ending               // what the end has to be like; nil: nothing
+	shortcut   *snapshot             // what it may be like as well; nil: nothing
 	versions   map[disturbance]int64 // of the server, where the schedule goes back to
 	outages    map[origin]refusing
 	hookOutage refusing             // of webhooks; zero: they work

@@ -67,18 +67,34 @@ func applying(name string, data []byte) Step {
 		err = errors.New("there is no manifest in it")
 	}
 	step.name = cmp.Or(name, "apply "+namesOf(step.documents))
-	step.do = func(ctx context.Context, s *Server) error {
-		if err != nil {
-			return err
-		}
-		for _, document := range step.documents {
+	step.do = applyAll(step.documents)
+	if err != nil {
+		step.do = func(context.Context, *Server) error { return err }
+	}
+	return step
+}
+
+func applyAll(documents []string) func(ctx context.Context, s *Server) error {
+	return func(ctx context.Context, s *Server) error {
+		for _, document := range documents {
 			if err := applyDocument(ctx, s, document); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	return step
+}
+
+// leaving returns the step without some of its manifests.
+func (s Step) leaving(out []bool) Step {
+	var kept []string
+	for i, document := range s.documents {
+		if !out[i] {
+			kept = append(kept, document)
+		}
+	}
+	s.documents, s.do = kept, applyAll(kept)
+	return s
 }
 
 // mostNames is how many manifests of a text the name of a step has.

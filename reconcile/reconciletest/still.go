@@ -33,9 +33,13 @@ const (
 func (c runner) play(s schedule, ideal *ending) *ending {
 	var group lifecycle.Group
 	w, ended := &watchman{}, make(chan *ending, 1)
+	var shortcut *snapshot
+	if ideal != nil {
+		shortcut = c.shortcut(s)
+	}
 	group.Go("run", func() {
 		defer close(ended)
-		ended <- c.inBubble(s, ideal, w)
+		ended <- c.inBubble(s, ideal, shortcut, w)
 	})
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
