@@ -136,10 +136,7 @@ const (
 func Check(t *testing.T, sc Scenario) {
 	t.Helper()
 	c := search(t, sc)
-	all := alikeFindings(c.findings)
-	for i, alike := range all {
-		t.Errorf("reconciletest.Check: finding %d of %d, %s%s", i+1, len(all), alike[0], others(alike[1:]))
-	}
+	runner{c}.tell()
 	if c.explored.begun && len(c.explored.there) == 0 {
 		t.Errorf("reconciletest.Check: Scenario.Explore is %s, and there is no place for such a disturbance: nothing "+
 			"is known of the program", sc.Explore)
@@ -151,6 +148,15 @@ func Check(t *testing.T, sc Scenario) {
 	if c.untried {
 		t.Errorf("reconciletest.Check: Scenario.Limit is %s, or go test's -timeout is near, in which not one "+
 			"disturbance was tried: nothing is known of the program", c.mayTake)
+	}
+}
+
+// tell fails the test for each finding.
+func (c runner) tell() {
+	c.t.Helper()
+	all := alikeFindings(c.findings)
+	for i, alike := range all {
+		c.t.Errorf("reconciletest.Check: finding %d of %d, %s%s", i+1, len(all), alike[0], others(alike[1:]))
 	}
 }
 

@@ -52,6 +52,9 @@ func (c runner) play(s schedule, ideal *ending) *ending {
 			return o
 		case <-look.C:
 			text, good := w.look()
+			if good && !c.scenario.Parallel { // else another goroutine looks at the findings
+				c.tell()
+			}
 			if good {
 				c.t.Fatalf("reconciletest.Check: a run stands still, since virtual time does not pass as long as%s\n"+
 					"the schedule: %q", text, s)

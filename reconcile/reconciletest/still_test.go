@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -18,18 +19,20 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
+func listens(ctx context.Context, _ *rest.Config) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	go func() { _, _ = l.Accept() }()
+	<-ctx.Done()
+	return nil
+}
+
 // stills are programs that do something which virtual time does not reach.
 var stills = map[string]func(ctx context.Context, cfg *rest.Config) error{
-	"port": func(ctx context.Context, _ *rest.Config) error {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return err
-		}
-		defer l.Close()
-		go func() { _, _ = l.Accept() }()
-		<-ctx.Done()
-		return nil
-	},
+	"port": listens,
 	"connection": func(ctx context.Context, _ *rest.Config) error {
 		silent, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -72,6 +75,18 @@ var stills = map[string]func(ctx context.Context, cfg *rest.Config) error{
 		return nil
 	},
 	"process": func(context.Context, *rest.Config) error { return exec.Command("sleep", "600").Run() },
+	"port, but rarely": func(ctx context.Context, cfg *rest.Config) error {
+		go func() { select {} }() // a finding
+		core, err := kubernetes.NewForConfig(cfg)
+		if err != nil {
+			return err
+		}
+		if _, err := core.CoreV1().Pods("default").List(ctx, metav1.ListOptions{}); apierrors.IsInternalError(err) {
+			return listens(ctx, cfg)
+		}
+		<-ctx.Done()
+		return nil
+	},
 	"panic": func(ctx context.Context, cfg *rest.Config) error {
 		core, err := kubernetes.NewForConfig(cfg)
 		if err != nil {
@@ -130,6 +145,16 @@ func TestWhatStopsAProgram(t *testing.T) {
 			require.NotContains(t, string(out), "panic: test timed out")
 		})
 	}
+}
+
+// TestWhatWasFoundIsSaidWhereARunStandsStill, before the test ends.
+func TestWhatWasFoundIsSaidWhereARunStandsStill(t *testing.T) {
+	cmd := exec.Command(os.Args[0], "-test.run=^TestStandsStill$") //nolint:gosec // itself
+	cmd.Env = append(os.Environ(), stillEnv+"=port, but rarely")
+	out, err := cmd.CombinedOutput()
+	require.Error(t, err, "%s", out)
+	require.Regexp(t, `(?s)finding 1 of 1, .*leaves no goroutine behind.*a run stands still.*500 to list pods #1`,
+		string(out))
 }
 
 // TestAPanicNamesItsSchedule where Check cannot go on, since it is on a goroutine that the program has started.
