@@ -1,12 +1,14 @@
 package reconciletest
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
@@ -125,13 +127,17 @@ func (r verdict) differ(before, after object) (fields []string, masked bool) {
 }
 
 // withoutManagers returns the content of an object without the times of its field managers, which say when a field was
-// written that may be masked.
+// written that may be masked, and without their order, which is that of the times.
 func withoutManagers(u *unstructured.Unstructured) map[string]any {
 	if len(u.Object) > 0 {
 		managers := u.GetManagedFields()
 		for i := range managers {
 			managers[i].Time = nil
 		}
+		slices.SortFunc(managers, func(a, b metav1.ManagedFieldsEntry) int {
+			return cmp.Or(cmp.Compare(a.Manager, b.Manager), cmp.Compare(a.Operation, b.Operation),
+				cmp.Compare(a.Subresource, b.Subresource), cmp.Compare(a.APIVersion, b.APIVersion))
+		})
 		u.SetManagedFields(managers)
 	}
 	return u.Object
