@@ -263,7 +263,8 @@
 //	a goroutine from outside   A worker, a channel, a ticker or a limiter in a variable of a package belongs to no run,
 //	                           and its clock is the real one. Make it within Run.
 //	a lock                     Who waits for a time or for an answer with a lock held keeps time from passing for the
-//	                           others that want it. A channel with one element does the same, and may be held.
+//	                           others that want it. A channel with one element does the same, and may be held. Where
+//	                           workers wait for each other so, one worker may do.
 //	another process, a pipe    Leave it out, or see below.
 //	work without a pause       Work takes no virtual time: a loop that asks for the time until it has come never ends.
 //	                           Check believes that after a minute.

@@ -205,7 +205,7 @@ func advice(kind, stack string) string {
 	case kind == "lock":
 		what = "it waits for a lock"
 		do = "who holds the lock must not wait meanwhile, neither for a time nor for an answer; a channel with one " +
-			"element does the same, and may be held then"
+			"element does the same, and may be held then; of a program with one worker nobody else may want the lock"
 	default:
 		what = "it waits for a channel, a timer or a goroutine that was made outside of the run"
 		do = "make it within Run: a variable of a package and what it has started belong to no run"

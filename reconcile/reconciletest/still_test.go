@@ -129,8 +129,8 @@ func TestWhatStopsAProgram(t *testing.T) {
 		"connection": `still_test.go:\d+: it waits for the network, or for a pipe;\s+Scenario.Outside stands in`,
 		"goroutine":  `still_test.go:\d+: it waits for a channel, a timer or a goroutine that was made outside`,
 		"clock":      `still_test.go:\d+: it waits for a channel, a timer or a goroutine that was made outside`,
-		"lock": `(?s)still_test.go:\d+: it waits for a lock;.*of those who may hold the lock, these wait for the ` +
-			`answer to a request: .*still_test.go:\d+`,
+		"lock": `(?s)still_test.go:\d+: it waits for a lock;.*with one worker nobody else may want the lock.*of ` +
+			`those who may hold the lock, these wait for the answer to a request: .*still_test.go:\d+`,
 		"process": `still_test.go:\d+: it waits for the operating system`,
 	} {
 		t.Run(what, func(t *testing.T) {
