@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/set"
 
 	netv1alpha1 "knative.dev/networking/pkg/apis/networking/v1alpha1"
+	"knative.dev/pkg/controller"
 	"knative.dev/pkg/injection"
 	"knative.dev/serving/pkg/client/certmanager/injection/informers/acme/v1/challenge"
 	cmcertificate "knative.dev/serving/pkg/client/certmanager/injection/informers/certmanager/v1/certificate"
@@ -91,6 +92,11 @@ spec: {mode: %s, objectRef: {apiVersion: apps/v1, kind: Deployment, name: %s}, p
 `, name, mode, to)
 	}
 	const resource = "serverlessservices"
+	// One holds a lock while it waits for the first list of Deployments, for which virtual time cannot pass if another
+	// one waits for the lock.
+	threads := controller.DefaultThreadsPerController
+	t.Cleanup(func() { controller.DefaultThreadsPerController = threads })
+	controller.DefaultThreadsPerController = 1
 	check(t, serverlessservice.NewController, reconciletest.Scenario{
 		World: &reconciletest.World{},
 		Steps: append(reconciletest.ApplyYAML(activators+deployment(system, "activator", 1)+

@@ -131,7 +131,8 @@ spec:%s`, name, state, spec("one", "  "))
 	}
 	check(t, revision.NewController, reconciletest.Scenario{
 		World: &reconciletest.World{},
-		Beside: beside{reports(autoscalers, map[string]any{"serviceName": "web-1"}, "Ready", "Active", "SKSReady",
+		Beside: beside{reports(autoscalers, map[string]any{"serviceName": "web-1",
+			"metricsServiceName": "web-1-private"}, "Ready", "Active", "SKSReady",
 			"ScaleTargetInitialized")},
 		Steps: append(reconciletest.ApplyYAML(of("web-1", "pending")+of("old-1", "active"), of("web-1", "active"),
 			of("web-1", "reserve")), reconciletest.Delete(revisions.Resource, "default", "old-1")),
