@@ -296,7 +296,7 @@
 // The requests of the program wait at gates, and the driver lets one after the other through, so that a schedule says
 // everything about a run:
 //
-//	crash before, crash after   the program dies at a write, and starts anew
+//	crash before, crash after   the program dies at a write, and starts anew; a second incarnation lives on
 //	lose answer to, late 504    the server has done it, and the program cannot know
 //	429, 500, 504               the server has not done it
 //	no answer, late answer to   of an API: nothing for 60 s, and it has not seen the request; or it has, and says so

@@ -29,6 +29,7 @@ func TestWhatEachDisturbanceDoes(t *testing.T) {
 		"old cache after step 2", "back to step 2", "namesake after step 2", "namesake at once after step 2", "slow",
 		"late greetings in step 2", "frozen greetings in step 2", "delete configmaps in step 2",
 		"back to create configmaps #1; back to update configmaps #1",
+		"cold start; second at list greetings #1; crash before create configmaps #1",
 	} {
 		b.WriteString("== " + disturbance + "\n")
 		for _, line := range reconciletest.Story(t, greets(plainAt("0", right)), "v1 seed=0 steps=3: "+disturbance) {

@@ -280,6 +280,16 @@ func (r *run) crash(d disturbance, again bool) {
 	}
 }
 
+// die kills one incarnation. A second one lives on; if there is none that stays, the program starts again.
+func die(r *run, p *process) {
+	r.note(turn, "CRASH of %s", p.title())
+	r.kill(p)
+	if p.dies.IsZero() {
+		time.Sleep(restartPause)
+		r.start(p.Program)
+	}
+}
+
 // settle lets requests through until nothing is written for a while.
 func (r *run) settle() {
 	begin := time.Now()
@@ -471,7 +481,7 @@ func (r *run) let(g *gate) bool {
 		r.hurried, r.hurriedAt = true, time.Now()
 	}
 	if hit.what == crashBefore || hit.what == crashAfter {
-		r.crash(hit, true)
+		die(r, g.process)
 	}
 	return verdict{r}.changed(g)
 }
