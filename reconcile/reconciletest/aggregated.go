@@ -58,7 +58,7 @@ func (l *Link) proxy(handler http.Handler, r Request, req *http.Request) (*http.
 	return recorded.Result(), nil
 }
 
-// versions returns the versions of all groups, those of handlers included.
+// versions returns the versions of all groups, those of handlers and of questions about rights included.
 func (s *Server) versions() map[string][]string {
 	all := make(map[schema.GroupVersionResource]*Resource, len(s.resources.all())+len(s.aggregated))
 	for gvr, r := range s.resources.all() {
@@ -67,5 +67,6 @@ func (s *Server) versions() map[string][]string {
 	for gv := range s.aggregated {
 		all[gv.WithResource("")] = nil
 	}
+	all[accessReviews] = nil
 	return versionsOf(all)
 }

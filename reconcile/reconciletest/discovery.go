@@ -91,6 +91,9 @@ func (s *Server) resourceList(gv schema.GroupVersion) (*http.Response, bool) {
 			list.APIResources = append(list.APIResources, r.discovered()...)
 		}
 	}
+	if gv == accessReviews.GroupVersion() {
+		list.APIResources = append(list.APIResources, discoveredReviews()...)
+	}
 	slices.SortFunc(list.APIResources, func(a, b metav1.APIResource) int { return strings.Compare(a.Name, b.Name) })
 	return answerJSON(list), len(list.APIResources) > 0
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
@@ -60,6 +61,10 @@ func TestARESTMapperFindsTheResources(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, schema.GroupVersionResource{Group: "corpus.example.com", Version: "v1", Resource: "gadgets"},
 		mapping.Resource)
+	mapping, err = mapper.RESTMapping(schema.GroupKind{Group: "authorization.k8s.io", Kind: "SubjectAccessReview"})
+	require.NoError(t, err)
+	require.Equal(t, accessReviews, mapping.Resource)
+	require.Equal(t, meta.RESTScopeRoot, mapping.Scope)
 	_, err = mapper.RESTMapping(schema.GroupKind{Group: "corpus.example.com", Kind: "Nothing"})
 	require.ErrorContains(t, err, "no matches for kind")
 }

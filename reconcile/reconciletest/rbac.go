@@ -245,6 +245,16 @@ var (
 	accessReviews = authorizationv1.SchemeGroupVersion.WithResource("subjectaccessreviews")
 )
 
+// discoveredReviews is what the discovery documents say of them: a client that maps kinds to resources asks there.
+func discoveredReviews() []metav1.APIResource {
+	return []metav1.APIResource{
+		{Name: selfReviews.Resource, SingularName: "selfsubjectaccessreview", Kind: "SelfSubjectAccessReview",
+			Verbs: metav1.Verbs{"create"}},
+		{Name: accessReviews.Resource, SingularName: "subjectaccessreview", Kind: "SubjectAccessReview",
+			Verbs: metav1.Verbs{"create"}},
+	}
+}
+
 // reviewAccess answers such a question. Everybody may ask about himself, and nothing is stored.
 func (s *Server) reviewAccess(l *Link, asks Request, req *http.Request) (*http.Response, error) {
 	r := &Resource{GroupVersionResource: selfReviews, Kind: "SelfSubjectAccessReview",
