@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// endings are how APIs call that an object has come to its end: as the type of a condition, a phase or a state. What
-// has failed is not among them, but for a Job, as many programs try that again.
+// endings are how APIs call that an object has come to its end: as the type of a condition, or the value of isOwnPhase.
+// What has failed is not among them, but for a Job, as many programs try that again.
 var endings = []string{"complete", "completed", "succeeded", "finished"}
 
 // isDone reports whether an object says of itself that it has come to its end, as a Job that is complete, so that
@@ -29,8 +29,20 @@ func isDone(i item) bool {
 			return true
 		}
 	}
-	for _, field := range []string{"phase", "state"} {
-		if text, _, _ := unstructured.NestedString(o.Object, "status", field); ended(text) {
+	status, _, _ := unstructured.NestedMap(o.Object, "status")
+	for name, value := range status {
+		if text, _ := value.(string); ended(text) && isOwnPhase(name, o.GetKind()) {
+			return true
+		}
+	}
+	return false
+}
+
+// isOwnPhase reports whether a field of a status says how far the object itself has come: phase, state and status, and
+// jobStatus of a RayJob, but not syncStatus.
+func isOwnPhase(name, kind string) bool {
+	for _, word := range []string{"phase", "state", "status"} {
+		if of, ok := strings.CutSuffix(strings.ToLower(name), word); ok && strings.HasSuffix(strings.ToLower(kind), of) {
 			return true
 		}
 	}

@@ -152,23 +152,11 @@ var unusual = map[string]struct {
 		steps: reconciletest.ApplyYAML(greeting("hello")),
 	},
 	"what belonged to something that is complete": {
-		greet: func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
-			if conditions, _, _ := unstructured.NestedSlice(g.Object, "status", "conditions"); len(conditions) > 0 {
-				return nil
-			}
-			m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", OwnerReferences: []metav1.OwnerReference{
-				*metav1.NewControllerRef(g, greetings.GroupVersion().WithKind("Greeting"))}}}
-			_, err := c.core.CoreV1().ConfigMaps("default").Create(ctx, m, metav1.CreateOptions{})
-			if err := ignoreThere(err); err != nil {
-				return err
-			}
-			m, err = c.core.CoreV1().ConfigMaps("default").Get(ctx, "a", metav1.GetOptions{})
-			if err != nil || !metav1.IsControlledBy(m, g) {
-				return errors.Join(err, errors.New("the one of a namesake is there"))
-			}
-			return setStatus(ctx, c, g, map[string]any{"conditions": []any{
-				map[string]any{"type": "Complete", "status": "True"}}})
-		},
+		greet: once(map[string]any{"conditions": []any{map[string]any{"type": "Complete", "status": "True"}}}),
+		steps: reconciletest.ApplyYAML(greeting("hello")),
+	},
+	"what belonged to something whose own status says so": {
+		greet: once(map[string]any{"greetingStatus": "SUCCEEDED"}),
 		steps: reconciletest.ApplyYAML(greeting("hello")),
 	},
 	"a claim that a pod uses": {
@@ -258,6 +246,26 @@ var unusual = map[string]struct {
 			"{apiVersion: v1, kind: ConfigMap, metadata: {name: mine, namespace: team}, data: {mine: kept}}",
 			"{apiVersion: v1, kind: Namespace, metadata: {name: team, labels: {mine: 'yes'}}}"),
 	},
+}
+
+// once makes a ConfigMap of a Greeting, and then nothing any more, as its status says.
+func once(status map[string]any) greetFunc {
+	return func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+		if g.Object["status"] != nil {
+			return nil
+		}
+		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", OwnerReferences: []metav1.OwnerReference{
+			*metav1.NewControllerRef(g, greetings.GroupVersion().WithKind("Greeting"))}}}
+		_, err := c.core.CoreV1().ConfigMaps("default").Create(ctx, m, metav1.CreateOptions{})
+		if err := ignoreThere(err); err != nil {
+			return err
+		}
+		m, err = c.core.CoreV1().ConfigMaps("default").Get(ctx, "a", metav1.GetOptions{})
+		if err != nil || !metav1.IsControlledBy(m, g) {
+			return errors.Join(err, errors.New("the one of a namesake is there"))
+		}
+		return setStatus(ctx, c, g, status)
+	}
 }
 
 // claimed makes a pod and the claim that it uses, unless they are there.
