@@ -104,7 +104,8 @@ const (
 //     and fields of a status that end alike in both, and unlike in the run that sees all, are not compared, such as the
 //     last operation or a condition that an earlier step has left. The same holds for what differs after a step that is
 //     done twice. A program that is not deterministic sees some of it by luck: it runs three times each, and one of
-//     them will do.
+//     them will do. Nor is it compared then whether a field is there that is empty: false, 0, "", {} or []. A program
+//     that writes back what a user has applied drops some of these, and adds others.
 //   - By what an object that is made anew has not gone through, such as its generations: the run may also end as one in
 //     which nothing goes wrong, and users have not applied that object before.
 //   - By what nothing asks for any more, such as a claim of an earlier size: an object from before the last step that

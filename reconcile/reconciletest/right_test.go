@@ -109,6 +109,20 @@ var unusual = map[string]struct {
 		return ignoreGone(err)
 	}, steps: append(reconciletest.ApplyYAML("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: given}\n---\n"+
 		greeting("hello")), reconciletest.Delete("greetings.example.com", "default", "a"))},
+	"what a user has applied is written anew, but for what is empty": {greet: func(ctx context.Context,
+		g *unstructured.Unstructured, c clients) error {
+		if g.GetAnnotations()["seen"] == "yes" {
+			return nil
+		}
+		annotations := map[string]string{"seen": "yes"}
+		maps.Copy(annotations, g.GetAnnotations())
+		g.SetAnnotations(annotations)
+		if loud, _, _ := unstructured.NestedBool(g.Object, "spec", "loud"); !loud {
+			unstructured.RemoveNestedField(g.Object, "spec", "loud")
+		}
+		_, err := c.greetings.Namespace("default").Update(ctx, g, metav1.UpdateOptions{})
+		return ignoreGone(err)
+	}, steps: reconciletest.ApplyYAML(greeting("hello, loud: true"), greeting("hello, loud: false"))},
 	"what is not asked for any more is kept": {greet: func(ctx context.Context, g *unstructured.Unstructured,
 		c clients) error {
 		text, _, _ := unstructured.NestedString(g.Object, "spec", "text")

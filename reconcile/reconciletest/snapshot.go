@@ -459,6 +459,12 @@ func (d difference) described() bool {
 		strings.HasPrefix(d.path, ".metadata.labels.")
 }
 
+// onlyEmpty reports whether a field is empty in one end and missing in the other.
+func (d difference) onlyEmpty() bool {
+	return d.path != "" && (d.a == "" || d.b == "") &&
+		slices.Contains([]string{"{}", "[]", "false", "0", `""`, "null"}, d.a+d.b)
+}
+
 var numberText = regexp.MustCompile(`\d+`)
 
 func withoutNumbers(text string) string { return numberText.ReplaceAllString(text, "#") }

@@ -34,6 +34,7 @@ import (
 type variance struct {
 	noise   map[string]bool // kinds of objects and of fields; see difference.kind
 	history map[string]bool // kinds of fields
+	empty   map[string]bool // kinds of fields
 	left    map[string]bool // objects
 	given   map[string]bool // objects
 	clocked map[string]bool // kinds of requests
@@ -41,8 +42,8 @@ type variance struct {
 }
 
 func newVariance() *variance {
-	return &variance{noise: make(map[string]bool), history: make(map[string]bool), left: make(map[string]bool),
-		given: make(map[string]bool), clocked: make(map[string]bool)}
+	return &variance{noise: make(map[string]bool), history: make(map[string]bool), empty: make(map[string]bool),
+		left: make(map[string]bool), given: make(map[string]bool), clocked: make(map[string]bool)}
 }
 
 var (
@@ -60,7 +61,7 @@ func alikeObjects(object string) string {
 func (v *variance) matter(all []difference) []difference {
 	return slices.DeleteFunc(all, func(d difference) bool {
 		return v.noise[alikeObjects(d.object)] || v.left[d.object] ||
-			d.path != "" && (v.noise[d.kind()] || v.history[d.kind()])
+			d.path != "" && (v.noise[d.kind()] || v.history[d.kind()] || v.empty[d.kind()] && d.onlyEmpty())
 	})
 }
 
@@ -113,10 +114,15 @@ func (v *variance) learnClocked(kinds map[string]bool) {
 // learnHistory takes the differences of an end from a, and returns those that cannot be a history.
 func (v *variance) learnHistory(all []difference) []difference {
 	return slices.DeleteFunc(v.matter(all), func(d difference) bool {
-		if d.described() {
+		switch {
+		case d.described():
 			v.history[d.kind()] = true
+		case d.onlyEmpty():
+			v.empty[d.kind()] = true
+		default:
+			return false
 		}
-		return d.described()
+		return true
 	})
 }
 
@@ -129,6 +135,8 @@ func (v *variance) String() string {
 	}{
 		{"not compared, since it differs by the time or the version of the server", v.noise},
 		{"not compared, since it depends on what the program has seen on the way", v.history},
+		{"not compared is whether it is there when it is empty, since that depends on when the program has written it " +
+			"anew", v.empty},
 		{"not compared, since nothing asks for it after the last step", v.left},
 		{"allowed to stay, since nobody has given it the owner that it goes with", v.given},
 		{"done by the clock, and so no sign that a restart has changed something", v.clocked},
