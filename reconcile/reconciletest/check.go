@@ -117,9 +117,9 @@ const (
 // before the program has put its finalizer on it, objects of others that the program would have deleted then may stay.
 // The end of a run is not compared in which a third party deletes what is controlled by an object that is done, and
 // still is in the end: a condition Complete, Completed, Succeeded or Finished of it is True, or its phase, state or
-// status is one of these, as jobStatus of a RayJob may be, or it is a Job that has failed. Nobody has to make anew a Job of something that is complete, unless
-// Scenario.Settled asks for it. Where something fails for good with a pod that is deleted, as what runs it only once
-// does, "delete pods" has to be in Off.
+// status is one of these, as jobStatus of a RayJob may be, or it is a Job that has failed. Nobody has to make anew a
+// Job of something that is complete, unless Scenario.Settled asks for it. Where something fails for good with a pod
+// that is deleted, as what runs it only once does, "delete pods" has to be in Off.
 //
 // In place of the search [Scenario.Explore] runs all schedules with so many crashes, stale caches and errors.
 //

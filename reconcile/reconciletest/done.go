@@ -42,7 +42,8 @@ func isDone(i item) bool {
 // jobStatus of a RayJob, but not syncStatus.
 func isOwnPhase(name, kind string) bool {
 	for _, word := range []string{"phase", "state", "status"} {
-		if of, ok := strings.CutSuffix(strings.ToLower(name), word); ok && strings.HasSuffix(strings.ToLower(kind), of) {
+		of, ok := strings.CutSuffix(strings.ToLower(name), word)
+		if ok && strings.HasSuffix(strings.ToLower(kind), of) {
 			return true
 		}
 	}

@@ -135,8 +135,7 @@ func (v *variance) String() string {
 	}{
 		{"not compared, since it differs by the time or the version of the server", v.noise},
 		{"not compared, since it depends on what the program has seen on the way", v.history},
-		{"not compared is whether it is there when it is empty, since that depends on when the program has written it " +
-			"anew", v.empty},
+		{"compared only if it is not empty, since what is empty depends on when it was written anew", v.empty},
 		{"not compared, since nothing asks for it after the last step", v.left},
 		{"allowed to stay, since nobody has given it the owner that it goes with", v.given},
 		{"done by the clock, and so no sign that a restart has changed something", v.clocked},
