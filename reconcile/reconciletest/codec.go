@@ -145,6 +145,15 @@ func unsupportedMediaType(accepted ...string) *apierrors.StatusError {
 	}}
 }
 
+// onlyJSON refuses another encoding of a custom resource, as a real server does, which reads definitions in protobuf.
+func onlyJSON(r *Resource, media string) error {
+	if media == runtime.ContentTypeProtobuf && r.GroupVersionResource == definitions {
+		return notModelled("a %s in protobuf, as its typed client writes it: give the client a config with the "+
+			"ContentType %s", r.Kind, runtime.ContentTypeJSON)
+	}
+	return unsupportedMediaType(runtime.ContentTypeJSON)
+}
+
 // decode reads an object of the call's resource. What is wrong with its fields is judged by [call.strictly], which asks
 // refuse for the error.
 func (s *Server) decode(c *call, media string, body []byte, refuse func(error) error) (object, error) {
@@ -165,7 +174,7 @@ func (s *Server) read(r *Resource, media string, body []byte) (o object, found [
 	want := r.gvk()
 	if r.custom() {
 		if media != runtime.ContentTypeJSON {
-			return nil, nil, unsupportedMediaType(runtime.ContentTypeJSON)
+			return nil, nil, onlyJSON(r, media)
 		}
 		u := o.(*unstructured.Unstructured)
 		if err := json.Unmarshal(body, u); err != nil {

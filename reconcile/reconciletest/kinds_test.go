@@ -268,3 +268,13 @@ func TestUninstalledIsJudgedAtTheStart(t *testing.T) {
 	require.PanicsWithValue(t, "reconciletest: there is no CustomResourceDefinition x.example.com in "+
 		"Options.Uninstalled", func() { s.Install("x.example.com") })
 }
+
+// TestADefinitionInProtobufIsNotModelled, and the answer says what to do: a real server reads it.
+func TestADefinitionInProtobufIsNotModelled(t *testing.T) {
+	s := NewServer(t, Options{})
+	err := kubernetes.NewForConfigOrDie(s.Config()).RESTClient().Post().
+		AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions").
+		SetHeader("Content-Type", "application/vnd.kubernetes.protobuf").Body([]byte("k8s\x00")).Do(t.Context()).Error()
+	require.True(t, isNotModelled(err), "%v", err)
+	require.ErrorContains(t, err, "ContentType application/json")
+}
