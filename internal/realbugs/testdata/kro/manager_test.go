@@ -102,7 +102,9 @@ func documented() graph.BuilderOption {
 // run is main without leader election, metrics and HTTP.
 func run(ctx context.Context, cfg *rest.Config) error {
 	again, graceful := true, time.Minute
-	set, err := kroclient.NewSet(kroclient.Config{RestConfig: rest.CopyConfig(cfg), QPS: 100, Burst: 150})
+	cfg = rest.CopyConfig(cfg)
+	cfg.ContentType = runtime.ContentTypeJSON // the server in memory reads no definitions in protobuf
+	set, err := kroclient.NewSet(kroclient.Config{RestConfig: cfg, QPS: 100, Burst: 150})
 	if err != nil {
 		return err
 	}
