@@ -264,7 +264,7 @@ func (gs *gates) next(until time.Time) *gate {
 			return nil
 		}
 		if g := gs.pick(); g != nil {
-			time.Sleep(g.process.latency)
+			time.Sleep(max(usualLatency, time.Until(g.at.Add(g.process.latency)))) // they do not wait for each other
 			synctest.Wait()
 			if gs.drop(g) {
 				return g
