@@ -77,7 +77,8 @@ const (
 //     time or more, while nothing else happens. Before a user has mended what is wrong it may.
 //   - "waits as long as the server asks" with 429 and Retry-After: at most 3 times in a row the same request may come
 //     too early. Check is silent about creations, since their requests do not name the object, and about Outside. A
-//     request with another content is another one, since several keys may write one object.
+//     request with another content is another one, since several keys may write one object. Of several goroutines with
+//     one request each has to wait by itself.
 //   - "does not insist on a conflict": at most 75 in a row for one request of one incarnation.
 //   - "is quiet at rest": at most 10 requests a second in the 30 s after the last write. Check looks at that in the end
 //     only, and not at Leases and Events.

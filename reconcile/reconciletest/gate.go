@@ -25,6 +25,7 @@ type gate struct {
 	request Request
 	content uint64 // a hash of the body, and of the query to an API
 	process *process
+	by      string    // the goroutine of the client
 	at      time.Time // when it came, or until when it is held back
 	n       int       // counts the requests of one kind, from 1; set when it is let through
 
@@ -46,7 +47,8 @@ type gate struct {
 }
 
 func newGate(r Request, content uint64, p *process) *gate {
-	return &gate{request: r, content: content, process: p, at: time.Now(), proceed: make(chan struct{}),
+	by, _, _ := whereAmI()
+	return &gate{request: r, content: content, process: p, by: by, at: time.Now(), proceed: make(chan struct{}),
 		answer: make(chan struct{}), served: make(chan struct{})}
 }
 

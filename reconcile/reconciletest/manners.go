@@ -40,7 +40,8 @@ type manners struct {
 // pause is one that the server has asked for. It refuses the request again as long as the pause lasts.
 type pause struct {
 	until  time.Time
-	broken int // how often the request has come all the same
+	broken int                  // how often the request has come all the same
+	each   map[string]time.Time // by goroutine that was refused: until when it is to wait
 }
 
 // lostWrite is a write that has failed: how, and the object that it was about, with its own name. A creation has
@@ -113,17 +114,24 @@ func (m *manners) lies(g *gate) {
 }
 
 // waits is about Retry-After: the same request, with the same content, may not come again and again before its time. It
-// is silent about creations, which do not name their object, and about other incarnations, which cannot know.
+// is silent about creations, which do not name their object, and about other incarnations, which cannot know. Two
+// workers may want the same of one object: who has waited as long as it was told to itself may come, whatever the
+// others were told meanwhile.
 func (m *manners) waits(who repeat, g *gate, hit disturbance) *breach {
 	p := m.paused[who]
 	if hit.what != refuse429 || g.request.Name == "" {
 		delete(m.paused, who)
 		return nil
 	}
-	if g.at.Before(p.until) {
+	if p.each == nil {
+		p.each = make(map[string]time.Time)
+	}
+	own, again := p.each[g.by]
+	if g.at.Before(p.until) && (!again || g.at.Before(own)) {
 		p.broken++
 	}
 	p.until = time.Now().Add(pauseAsked)
+	p.each[g.by] = p.until
 	m.paused[who] = p
 	if p.broken <= mostBroken {
 		return nil

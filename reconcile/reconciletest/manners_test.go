@@ -32,6 +32,30 @@ func TestAPauseIsThatOfARequestWithItsContent(t *testing.T) {
 	})
 }
 
+// Two workers that write the same wait each for itself, as client-go makes them. One that comes too early again and
+// again is found, also when others wait.
+func TestAPauseIsThatOfAWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		come := func(early time.Duration) (found *breach) {
+			m, p := newManners(), &process{}
+			for range 6 {
+				for _, by := range []string{"1", "2"} {
+					g := &gate{request: Request{Verb: "update", Resource: pods, Name: "a"}, process: p, by: by,
+						at: time.Now()}
+					if found == nil {
+						found = m.heed(g, disturbance{what: refuse429}, 0)
+					}
+					time.Sleep(5 * time.Millisecond)
+				}
+				time.Sleep(pauseAsked - early - 10*time.Millisecond)
+			}
+			return found
+		}
+		require.Nil(t, come(0))
+		require.NotNil(t, come(time.Millisecond))
+	})
+}
+
 // A write that failed is the reason for what differs if it is about that, and not because it was near.
 func TestBlameIsAboutWhatDiffers(t *testing.T) {
 	judge := func(f lostWrite, objects ...string) *breach {
