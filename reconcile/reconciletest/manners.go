@@ -40,7 +40,7 @@ type manners struct {
 // pause is one that the server has asked for. It refuses the request again as long as the pause lasts.
 type pause struct {
 	until  time.Time
-	broken int                  // how often the request has come all the same
+	broken int                  // how often in a row the request has come all the same
 	each   map[string]time.Time // by goroutine that was refused: until when it is to wait
 }
 
@@ -129,6 +129,8 @@ func (m *manners) waits(who repeat, g *gate, hit disturbance) *breach {
 	own, again := p.each[g.by]
 	if g.at.Before(p.until) && (!again || g.at.Before(own)) {
 		p.broken++
+	} else {
+		p.broken = 0 // client-go waits ten times before it gives the error to the program
 	}
 	p.until = time.Now().Add(pauseAsked)
 	p.each[g.by] = p.until

@@ -56,6 +56,20 @@ func TestAPauseIsThatOfAWorker(t *testing.T) {
 	})
 }
 
+// Who comes too early now and then, and waits in between, is not found.
+func TestAPauseThatWasKeptEndsARow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, p := newManners(), &process{}
+		for range 4 * mostBroken {
+			for _, wait := range []time.Duration{pauseAsked, time.Millisecond} {
+				time.Sleep(wait)
+				g := &gate{request: Request{Verb: "update", Resource: pods, Name: "a"}, process: p, at: time.Now()}
+				require.Nil(t, m.heed(g, disturbance{what: refuse429}, 0))
+			}
+		}
+	})
+}
+
 // A write that failed is the reason for what differs if it is about that, and not because it was near.
 func TestBlameIsAboutWhatDiffers(t *testing.T) {
 	judge := func(f lostWrite, objects ...string) *breach {
