@@ -14,6 +14,7 @@ import (
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -121,9 +122,12 @@ spec:
 	})
 }
 
-// stored is the step in which a definition is changed to store its objects in a version.
+// stored is the step in which a definition is changed to store its objects in a version. The typed client of
+// definitions writes protobuf unless it is told another format, and the server reads JSON.
 func stored(name, version string) reconciletest.Step {
 	return reconciletest.StepFunc("store "+name+" at "+version, func(ctx context.Context, cfg *rest.Config) error {
+		cfg = rest.CopyConfig(cfg)
+		cfg.ContentType = runtime.ContentTypeJSON
 		clients, err := apiextensions.NewForConfig(cfg)
 		if err != nil {
 			return err

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2"
 
@@ -46,6 +47,16 @@ func resources(listed *corev1.ConfigMap) *resourceslice.DriverResources {
 	return r
 }
 
+// later is the queue of the controller, in which a key comes a little later than it is due, as with a real clock: the
+// controller asks again at once until its time is over, and virtual time does not pass meanwhile.
+type later struct {
+	workqueue.TypedRateLimitingInterface[string]
+}
+
+func (l later) AddAfter(key string, d time.Duration) {
+	l.TypedRateLimitingInterface.AddAfter(key, d+time.Millisecond)
+}
+
 // run is the driver: it publishes what the ConfigMap devices lists, as soon as it has seen whether there is one.
 func run(ctx context.Context, cfg *rest.Config) error {
 	client, err := kubernetes.NewForConfig(cfg)
@@ -68,7 +79,8 @@ func run(ctx context.Context, cfg *rest.Config) error {
 		listed = &corev1.ConfigMap{}
 	}
 	c, err := resourceslice.StartController(ctx, resourceslice.Options{DriverName: "devices.example.com",
-		KubeClient: client, Resources: resources(listed)})
+		KubeClient: client, Resources: resources(listed), Queue: later{workqueue.NewTypedRateLimitingQueue(
+			workqueue.DefaultTypedControllerRateLimiter[string]())}})
 	if err != nil {
 		return err
 	}
