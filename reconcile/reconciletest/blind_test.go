@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/http"
 	"testing"
 	"time"
 
@@ -159,4 +160,29 @@ func TestAPortThatAClientChoosesIsCompared(t *testing.T) {
 		return err
 	})
 	require.Equal(t, "ends alike", replayed(t, run, "v1 seed=0 steps=2: cold start", greeting("old"), greeting("new")))
+}
+
+// TestWhatIsMadeOutsideBeforeTheFinalizer stays when a user deletes the object in between. Others have not made it.
+func TestWhatIsMadeOutsideBeforeTheFinalizer(t *testing.T) {
+	s := clouded(func(ctx context.Context, cfg *rest.Config) error {
+		const bucket, finalizer = "https://cloud.example.com/buckets/photos", "example.com/bucket"
+		maps := kubernetes.NewForConfigOrDie(cfg).CoreV1().ConfigMaps("default")
+		for ; ctx.Err() == nil; time.Sleep(5 * time.Second) {
+			m, err := maps.Get(ctx, "photos", metav1.GetOptions{})
+			switch {
+			case err != nil:
+				continue
+			case m.DeletionTimestamp == nil && len(m.Finalizers) == 0:
+				err, m.Finalizers = ask(ctx, http.MethodPut, bucket+"?owner=photos"), []string{finalizer}
+			case m.DeletionTimestamp != nil:
+				err, m.Finalizers = ask(ctx, http.MethodDelete, bucket), nil
+			}
+			if err == nil {
+				_, _ = maps.Update(ctx, m, metav1.UpdateOptions{}) // the next round tries again
+			}
+		}
+		return nil
+	})
+	s.Replay = "v1 seed=0 steps=2: next step at PUT cloud.example.com #1"
+	require.Equal(t, "ends alike", first(t, s).Rule)
 }

@@ -35,14 +35,14 @@ func (r verdict) unlikeIdeal(end snapshot) []difference {
 	if !r.early || !slices.ContainsFunc(all, difference.onlyInB) {
 		return all
 	}
-	uids, keys, made := map[string]bool{}, r.keys(), map[string]bool{}
+	uids, keys, others := map[string]bool{}, r.keys(), map[string]bool{} // not what is outside: others make nothing there
 	for _, id := range r.made {
 		uids[id.uid] = true
 	}
 	for _, h := range holds(r.server) {
-		if uids[string(h.object.GetUID())] {
-			made[keys[h.String()]] = true
+		if !uids[string(h.object.GetUID())] {
+			others[keys[h.String()]] = true
 		}
 	}
-	return slices.DeleteFunc(all, func(d difference) bool { return d.onlyInB() && !made[d.object] })
+	return slices.DeleteFunc(all, func(d difference) bool { return d.onlyInB() && others[d.object] })
 }
