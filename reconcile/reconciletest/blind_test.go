@@ -186,3 +186,25 @@ func TestWhatIsMadeOutsideBeforeTheFinalizer(t *testing.T) {
 	s.Replay = "v1 seed=0 steps=2: next step at PUT cloud.example.com #1"
 	require.Equal(t, "ends alike", first(t, s).Rule)
 }
+
+// TestALabelThatIsNeverBroughtUpToDate is no history: it says what there is.
+func TestALabelThatIsNeverBroughtUpToDate(t *testing.T) {
+	run := plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+		text, _, _ := unstructured.NestedString(g.Object, "spec", "text")
+		maps := c.core.CoreV1().ConfigMaps("default")
+		m, err := maps.Get(ctx, "a", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			_, err = maps.Create(ctx, &corev1.ConfigMap{Data: map[string]string{"text": text},
+				ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"text": text}}},
+				metav1.CreateOptions{})
+			return err
+		}
+		if err != nil || m.Data["text"] == text {
+			return err
+		}
+		m.Data = map[string]string{"text": text} // and not the label
+		_, err = maps.Update(ctx, m, metav1.UpdateOptions{})
+		return err
+	})
+	require.Equal(t, "ends alike", replayed(t, run, "v1 seed=0 steps=2: cold start", greeting("hello"), greeting("bye")))
+}

@@ -453,10 +453,11 @@ func (d difference) kind() string {
 }
 
 // described reports whether the field may only describe what the program has done: in the status, an annotation, or a
-// label of an object.
+// label that one of the ends does not have, or that counts. A label with another word says what there is.
 func (d difference) described() bool {
+	label := strings.HasPrefix(d.path, ".metadata.labels.")
 	return strings.HasPrefix(d.path, ".status") || strings.Contains(d.path, ".annotations.") ||
-		strings.HasPrefix(d.path, ".metadata.labels.")
+		label && (d.a == "" || d.b == "" || isNumber(d.a) && isNumber(d.b))
 }
 
 // onlyEmpty reports whether a field is empty in one end and missing in the other.
