@@ -208,3 +208,25 @@ func TestALabelThatIsNeverBroughtUpToDate(t *testing.T) {
 	})
 	require.Equal(t, "ends alike", replayed(t, run, "v1 seed=0 steps=2: cold start", greeting("hello"), greeting("bye")))
 }
+
+// TestAShorterWayHasItsContents, too: this program takes a generation for the one of an object that is gone.
+func TestAShorterWayHasItsContents(t *testing.T) {
+	run := func(ctx context.Context, cfg *rest.Config) error {
+		texts := map[string]string{}
+		return plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+			name, maps := fmt.Sprintf("a-%d", g.GetGeneration()), c.core.CoreV1().ConfigMaps("default")
+			if texts[name] == "" {
+				texts[name], _, _ = unstructured.NestedString(g.Object, "spec", "text")
+			}
+			m := &corev1.ConfigMap{Data: map[string]string{"text": texts[name]}, ObjectMeta: metav1.ObjectMeta{
+				Name: name}}
+			if _, err := maps.Create(ctx, m, metav1.CreateOptions{}); ignoreThere(err) != nil {
+				return err
+			}
+			return maps.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{
+				FieldSelector: "metadata.name!=" + name})
+		})(ctx, cfg)
+	}
+	require.Equal(t, "ends alike", replayed(t, run, "v1 seed=0 steps=3: namesake after step 3", greeting("hello"),
+		greeting("bye"), greeting("hi")))
+}

@@ -78,7 +78,7 @@ func asInShortcut(all []difference, end, shortcut snapshot) []difference {
 	others := end.differences(shortcut)
 	return slices.DeleteFunc(all, func(d difference) bool {
 		return !slices.ContainsFunc(others, func(other difference) bool {
-			return other.object == d.object && (other.path == d.path || other.path == "")
+			return other.object == d.object && (other.path == d.path || other.path == "" || d.path == "")
 		})
 	})
 }
