@@ -230,3 +230,20 @@ func TestAShorterWayHasItsContents(t *testing.T) {
 	require.Equal(t, "ends alike", replayed(t, run, "v1 seed=0 steps=3: namesake after step 3", greeting("hello"),
 		greeting("bye"), greeting("hi")))
 }
+
+// TestWhatIsLeftOfTheObjectBefore is there in the run without disturbances as well, but on no shorter way.
+func TestWhatIsLeftOfTheObjectBefore(t *testing.T) {
+	run := plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+		text, _, _ := unstructured.NestedString(g.Object, "spec", "text")
+		m := &corev1.ConfigMap{Data: map[string]string{"text": text}, ObjectMeta: metav1.ObjectMeta{
+			Name: fmt.Sprintf("a-%d", g.GetGeneration())}} // and no owner
+		maps := c.core.CoreV1().ConfigMaps("default")
+		_, err := maps.Create(ctx, m, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			_, err = maps.Update(ctx, m, metav1.UpdateOptions{})
+		}
+		return errors.Join(err, setStatus(ctx, c, g, map[string]any{"latest": m.Name}))
+	})
+	require.Equal(t, "ends alike", replayed(t, run, "v1 seed=0 steps=3: namesake after step 3", greeting("hello"),
+		greeting("bye"), greeting("hi")))
+}

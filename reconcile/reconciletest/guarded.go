@@ -30,7 +30,7 @@ func (r *stepRun) noteDeletion(e event) {
 func (r verdict) unlikeIdeal(end snapshot) []difference {
 	all := r.varies.between(end, r.ideal.last, r.schedule)
 	if r.shortcut != nil && len(all) > 0 {
-		all = asInShortcut(all, end, *r.shortcut)
+		all = r.asInShortcut(all, end)
 	}
 	if !r.early || !slices.ContainsFunc(all, difference.onlyInB) {
 		return all

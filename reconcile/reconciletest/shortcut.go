@@ -73,9 +73,13 @@ func (s *Scenario) leaving(out [][]bool) []Step {
 	return steps
 }
 
-// asInShortcut takes from the differences of an end from the ideal one those in which it is like a shortcut.
-func asInShortcut(all []difference, end, shortcut snapshot) []difference {
-	others := end.differences(shortcut)
+// asInShortcut takes from the differences of an end from the ideal one those in which it is like the shortcut: none, if
+// there is something that the shortcut does not have, which is left of the object before.
+func (r verdict) asInShortcut(all []difference, end snapshot) []difference {
+	others := r.varies.matter(end.differences(*r.shortcut))
+	if slices.ContainsFunc(others, difference.onlyInB) {
+		return all
+	}
 	return slices.DeleteFunc(all, func(d difference) bool {
 		return !slices.ContainsFunc(others, func(other difference) bool {
 			return other.object == d.object && (other.path == d.path || other.path == "" || d.path == "")
