@@ -247,3 +247,28 @@ func TestWhatIsLeftOfTheObjectBefore(t *testing.T) {
 	require.Equal(t, "ends alike", replayed(t, run, "v1 seed=0 steps=3: namesake after step 3", greeting("hello"),
 		greeting("bye"), greeting("hi")))
 }
+
+// TestAProcessThatIsKilledMayLeaveNothing, whatever its Run returns then: it has not failed.
+func TestAProcessThatIsKilledMayLeaveNothing(t *testing.T) {
+	run := func(ctx context.Context, cfg *rest.Config) error {
+		maps, result := kubernetes.NewForConfigOrDie(cfg).CoreV1().ConfigMaps("default"), make(chan error)
+		for ctx.Err() == nil {
+			go func() {
+				time.Sleep(time.Second)
+				m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+				_, err := maps.Create(ctx, m, metav1.CreateOptions{})
+				result <- err // nothing may wait for it any more
+			}()
+			select {
+			case err := <-result:
+				if ignoreThere(err) == nil {
+					<-ctx.Done()
+				}
+			case <-ctx.Done():
+			}
+		}
+		return errors.New("stopped")
+	}
+	require.Equal(t, "leaves no goroutine behind", replayed(t, run,
+		"v1 seed=0 steps=1: crash before create configmaps #1", greeting("hello")))
+}

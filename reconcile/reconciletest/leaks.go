@@ -20,12 +20,11 @@ import (
 // Those of an EventBroadcaster do not count: they wait for Events, of which there are none any more, and so many right
 // programs leave them to the end of the process. Nor does one that filters a watch. Nor do those of a process that has
 // failed before the end of the run, nor those that the run without disturbances has left; see check.leaves.
-func (r *run) leaks(atEnd []*process) {
+func (r *run) leaks() {
 	synctest.Wait()
 	may := func(g goroutine) bool {
 		p := r.gates.process(g.label)
-		return r.leaves[g.runs] || librariesText.MatchString(g.String()) ||
-			p != nil && p.failed() && !slices.Contains(atEnd, p)
+		return r.leaves[g.runs] || librariesText.MatchString(g.String()) || p != nil && p.failed()
 	}
 	counts := !r.scenario.Parallel && !someStay.Load()
 	if counts && stdruntime.NumGoroutine() <= r.goroutines || len(bubbleGoroutines()) == 0 {

@@ -31,6 +31,7 @@ type process struct {
 	exiting     sync.Once
 	exited      chan struct{} // closed when it has ended itself as os.Exit does
 	code        int           // valid once exited is closed
+	gone        bool          // it has ended by itself, and another one takes its place; the driver's
 	dies        time.Time     // when another incarnation takes its place; zero: it has the place
 }
 
@@ -110,9 +111,9 @@ func (p *process) why() error {
 	}
 }
 
-// failed reports whether a process has ended by itself, but for one that says that its ctx has ended.
+// failed reports whether a process has ended by itself, and not well. What one returns that was killed says nothing.
 func (p *process) failed() bool {
-	return !p.running() && p.why() != nil && !errors.Is(p.why(), context.Canceled)
+	return isClosed(p.exited) || p.gone && p.err != nil && !errors.Is(p.err, context.Canceled)
 }
 
 // waits sleeps, and reports whether that was not cut short by the end of a ctx or of the process.
@@ -146,6 +147,9 @@ func (gs *gates) kill(p *process) error {
 			return nil
 		case <-gs.arrived:
 		case <-deadline.C:
+			if isClosed(p.exited) {
+				return nil // a real one would be gone: nothing that it waits for has to come
+			}
 			return errIgnoresContext
 		}
 	}

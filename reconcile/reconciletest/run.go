@@ -210,12 +210,11 @@ func (r *run) play() {
 
 // end kills what runs.
 func (r *run) end() {
-	atEnd := slices.Concat(r.processes, r.beside)
-	for _, p := range atEnd {
+	for _, p := range slices.Concat(r.processes, r.beside) {
 		r.kill(p)
 	}
 	r.processes, r.beside = nil, nil
-	r.leaks(atEnd)
+	r.leaks()
 }
 
 // start starts one more incarnation of a program.
@@ -403,6 +402,7 @@ func (r *run) revive() {
 		if p.running() {
 			continue
 		}
+		p.gone = true
 		r.crashes[p.Name]++
 		r.note(turn, "%s ended by itself: %v", p.title(), p.why())
 		if r.crashes[p.Name] > mostCrashes || len(r.schedule.disturbances) == 0 {

@@ -198,6 +198,24 @@ func TestKlogEndsTheProgram(t *testing.T) {
 	reconciletest.Check(t, s)
 }
 
+// TestWhatKlogHasEndedMayWait for what would have come from the goroutine that has ended it.
+func TestWhatKlogHasEndedMayWait(t *testing.T) {
+	s := greets(func(ctx context.Context, cfg *rest.Config) error {
+		checked := make(chan struct{})
+		go func() {
+			_, err := kubernetes.NewForConfigOrDie(cfg).CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+			if err != nil && ctx.Err() == nil {
+				klog.FlushAndExit(0, 7)
+			}
+			close(checked)
+		}()
+		<-checked
+		return plain(right)(ctx, cfg)
+	})
+	s.Server.Roles, s.User, s.Replay = nil, "", "v1 seed=0 steps=3: 500 to list nodes #1"
+	require.Empty(t, reconciletest.Search(t, s))
+}
+
 // TestAProgramMayWaitForAnotherProcess for some seconds of real time, in which virtual time stands still.
 func TestAProgramMayWaitForAnotherProcess(t *testing.T) {
 	var once sync.Once
