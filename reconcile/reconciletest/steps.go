@@ -113,15 +113,21 @@ func (r *stepRun) do() {
 }
 
 // stepFailed is about a step that does not work. What a server refuses after a third party has made something anew, or
-// has deleted it, is nothing that a program can mend, such as to enlarge a claim that is not bound any more.
+// has deleted it, is nothing that a program can mend, such as to enlarge a claim that is not bound any more. What a
+// webhook refuses may be the fault of the program that serves it.
 func (r *stepRun) stepFailed(step Step, err error) {
 	r.fail(ruleSteps, step.name+": "+err.Error())
-	meddled := slices.ContainsFunc([]string{namesake, namesakeNow, stray}, r.schedule.has)
-	r.void = r.void || meddled && refusedText.MatchString(err.Error())
+	meddled := slices.ContainsFunc(r.schedule.disturbances, func(d disturbance) bool {
+		return r.happened[d] && slices.Contains([]string{namesake, namesakeNow, stray}, d.what)
+	})
+	r.void = r.void || meddled && refusedText.MatchString(err.Error()) && !deniedText.MatchString(err.Error())
 }
 
 // refusedText is in what a server refuses because of its content: it says so, or its code.
 var refusedText = regexp.MustCompile(`"code":(403|422)\b| is (forbidden|invalid): `)
+
+// deniedText is in what a webhook refuses, which may be the program's.
+var deniedText = regexp.MustCompile(`admission webhook .* denied the request`)
 
 // insist does what a user does, and again while a webhook is not there, or a kind that the program makes, as a user
 // who tries again when the program is up.
