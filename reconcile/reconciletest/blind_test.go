@@ -206,7 +206,8 @@ func TestALabelThatIsNeverBroughtUpToDate(t *testing.T) {
 		_, err = maps.Update(ctx, m, metav1.UpdateOptions{})
 		return err
 	})
-	require.Equal(t, "ends alike", replayed(t, run, "v1 seed=0 steps=2: cold start", greeting("hello"), greeting("bye")))
+	require.Equal(t, "ends alike", replayed(t, run, "v1 seed=0 steps=2: cold start", greeting("hello"),
+		greeting("bye")))
 }
 
 // TestAShorterWayHasItsContents, too: this program takes a generation for the one of an object that is gone.

@@ -35,7 +35,8 @@ func (r verdict) unlikeIdeal(end snapshot) []difference {
 	if !r.early || !slices.ContainsFunc(all, difference.onlyInB) {
 		return all
 	}
-	uids, keys, others := map[string]bool{}, r.keys(), map[string]bool{} // not what is outside: others make nothing there
+	// Others have made nothing outside.
+	uids, keys, others := map[string]bool{}, r.keys(), map[string]bool{}
 	for _, id := range r.made {
 		uids[id.uid] = true
 	}
