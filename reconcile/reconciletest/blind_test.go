@@ -253,6 +253,11 @@ func TestWhatIsLeftOfTheObjectBefore(t *testing.T) {
 func TestAProcessThatIsKilledMayLeaveNothing(t *testing.T) {
 	run := func(ctx context.Context, cfg *rest.Config) error {
 		maps, result := kubernetes.NewForConfigOrDie(cfg).CoreV1().ConfigMaps("default"), make(chan error)
+		all, err := maps.Watch(ctx, metav1.ListOptions{}) // so it has started
+		if err != nil {
+			return err
+		}
+		defer all.Stop()
 		for ctx.Err() == nil {
 			go func() {
 				time.Sleep(time.Second)

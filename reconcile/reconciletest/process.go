@@ -111,9 +111,14 @@ func (p *process) why() error {
 	}
 }
 
-// failed reports whether a process has ended by itself, and not well. What one returns that was killed says nothing.
+// failed reports whether a process has ended by itself, and not well, or could not start since it was killed before it
+// watched anything. What another one returns that was killed says nothing.
 func (p *process) failed() bool {
-	return isClosed(p.exited) || p.gone && p.err != nil && !errors.Is(p.err, context.Canceled)
+	if isClosed(p.exited) {
+		return true
+	}
+	starts := !slices.ContainsFunc(p.link.Requests(), func(r Request) bool { return r.Verb == "watch" })
+	return (p.gone || starts) && !p.running() && p.err != nil && !errors.Is(p.err, context.Canceled)
 }
 
 // waits sleeps, and reports whether that was not cut short by the end of a ctx or of the process.
