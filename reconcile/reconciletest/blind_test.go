@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -277,4 +278,25 @@ func TestAProcessThatIsKilledMayLeaveNothing(t *testing.T) {
 	}
 	require.Equal(t, "leaves no goroutine behind", replayed(t, run,
 		"v1 seed=0 steps=1: crash before create configmaps #1", greeting("hello")))
+}
+
+// TestWhatUsersHaveNamedIsNotDrawn by a program whose names look so: this one never uses another one of theirs.
+func TestWhatUsersHaveNamedIsNotDrawn(t *testing.T) {
+	run := plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+		name, _, _ := unstructured.NestedString(g.Object, "status", "made")
+		if name == "" {
+			name = "a-" + uuid.NewString()[:4]
+			if err := setStatus(ctx, c, g, map[string]any{"made": name}); err != nil {
+				return err
+			}
+		}
+		text, _, _ := unstructured.NestedString(g.Object, "spec", "text")
+		_, err := c.core.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{Data: map[string]string{
+			"uses": text}, ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		return ignoreThere(err)
+	})
+	users := "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: a-blue}, data: {of: users}}\n" +
+		"---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: a-gold}, data: {of: users}}\n"
+	require.Equal(t, "ends alike", replayed(t, run, "v1 seed=0 steps=2: cold start", greeting("a-blue")+users,
+		greeting("a-gold")))
 }

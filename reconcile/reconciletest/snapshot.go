@@ -236,7 +236,7 @@ func (h kept) String() string {
 
 // alikeName returns what stands for the name of an object in a snapshot. Two names that the server has generated from
 // one prefix are alike, also if a program gives one that it has seen to an object of its kind that it makes anew, and
-// so are those that a program has drawn itself. A name that a program has chosen stands for itself, also if
+// so are those that a program has drawn itself. A name that a user or a program has chosen stands for itself, also if
 // the object says what it begins with, as the pods of a StatefulSet do.
 func alikeName(s *Server, resource string, u *unstructured.Unstructured) string {
 	name := u.GetName()
@@ -246,6 +246,9 @@ func alikeName(s *Server, resource string, u *unstructured.Unstructured) string 
 	}
 	if prefix != "" {
 		name = prefix + "*"
+	}
+	if isApplied(u) {
+		return name
 	}
 	return withoutDrawn(s.drawn, resource, name)
 }
