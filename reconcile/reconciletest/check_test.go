@@ -104,6 +104,26 @@ func TestWhatIsMaskedMayBeWrittenAllTheTime(t *testing.T) {
 	reconciletest.Check(t, s)
 }
 
+// TestWhatIsMaskedMayBeWrittenOnTheWay, such as how far a program is. It is at work then.
+func TestWhatIsMaskedMayBeWrittenOnTheWay(t *testing.T) {
+	s := unusualScenario("a status with a resourceVersion")
+	s.Run = plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+		done, _, _ := unstructured.NestedString(g.Object, "status", "done")
+		if len(done) == 4 {
+			return right(ctx, g, c)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(20 * time.Second):
+		}
+		return setStatus(ctx, c, g, map[string]any{"done": done + "x"})
+	})
+	s.Mask = func(o *unstructured.Unstructured) { unstructured.RemoveNestedField(o.Object, "status", "done") }
+	s.Steps = reconciletest.ApplyYAML(greeting("hello"), greeting("bye"))
+	s.Replay = "v1 seed=0 steps=2: late greetings in step 1"
+	require.Empty(t, reconciletest.Search(t, s))
+}
+
 // TestARestartMayWriteWhatIsMasked, and a finding says which fields it has written.
 func TestARestartMayWriteWhatIsMasked(t *testing.T) {
 	s := greets(startsWith("started"))

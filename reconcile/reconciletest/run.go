@@ -25,6 +25,8 @@ const (
 	// quiet is how long nothing is written until the program is taken to be done, and settleTime how long it may take.
 	quiet      = 30 * time.Second
 	settleTime = 10 * time.Minute
+	// maskedFor is how long after its last write that counts the program is at work if it writes what Mask removes.
+	maskedFor = time.Minute
 	// worldTime is how long the world may be at work after a step. The program has settleTime from its last write on.
 	worldTime = 2 * time.Hour
 	// The most writes and requests between two steps: beyond, the program goes in circles.
@@ -293,6 +295,7 @@ func die(r *run, p *process) {
 func (r *run) settle() {
 	begin := time.Now()
 	last, writes, requests := begin, 0, 0
+	working := last      // of the last write, also one that does not count; see maskedFor
 	var idle []time.Time // of requests since the last write
 	kinds := map[string]int{}
 	for r.failure == nil {
@@ -303,9 +306,9 @@ func (r *run) settle() {
 		r.revive()
 		limit := earlier(r.around.rests(begin), begin.Add(worldTime)).Add(settleTime)
 		if r.answered.After(last) {
-			last = r.answered
+			last, working = r.answered, r.answered
 		}
-		g, over := r.next(earlier(r.around.rests(last).Add(quiet), limit))
+		g, over := r.next(earlier(r.around.rests(working).Add(quiet), limit))
 		if g == nil && !over {
 			continue
 		}
@@ -327,6 +330,9 @@ func (r *run) settle() {
 		if wrote {
 			last, writes, idle = time.Now(), writes+1, nil
 			kinds[g.String()]++
+		}
+		if g.wrote() && time.Since(last) < maskedFor {
+			working = time.Now()
 		}
 		if r.loops(writes, requests, 1+int(time.Since(begin)/(settleTime+time.Second)), begin, kinds, g) {
 			return
