@@ -71,6 +71,8 @@ func (e *exit) end(code int, otherwise func(code int)) {
 		p.exit(code)
 	case gs == nil || err == nil:
 		otherwise(code)
+	default:
+		_ = gs.unserved("an end of the process by klog", err) // it is a finding
 	}
 	runtime.Goexit()
 }

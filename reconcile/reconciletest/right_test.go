@@ -79,6 +79,30 @@ var unusual = map[string]struct {
 		_, err = c.core.CoreV1().ConfigMaps("default").Update(ctx, m, metav1.UpdateOptions{})
 		return err
 	}, steps: reconciletest.ApplyYAML(greeting("hello"), greeting("bye"))},
+	"a label on what others have made": {greet: func(ctx context.Context, g *unstructured.Unstructured,
+		c clients) error {
+		text, _, _ := unstructured.NestedString(g.Object, "spec", "text")
+		m, err := c.core.CoreV1().ConfigMaps("default").Get(ctx, "given", metav1.GetOptions{})
+		if err != nil {
+			return ignoreGone(err)
+		}
+		state := m.Labels["state"]
+		switch {
+		case text == "hello":
+			state = "active"
+		case state == "active":
+			state = "reserve"
+		case state == "":
+			state = "pending"
+		}
+		if state == m.Labels["state"] {
+			return nil
+		}
+		m.Labels = map[string]string{"state": state}
+		_, err = c.core.CoreV1().ConfigMaps("default").Update(ctx, m, metav1.UpdateOptions{})
+		return ignoreGone(err)
+	}, steps: reconciletest.ApplyYAML("{apiVersion: v1, kind: ConfigMap, metadata: {name: given, namespace: default}, "+
+		"data: {a: b}}\n---\n"+greeting("hello"), greeting("bye"))},
 	"a condition with a history": {greet: func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
 		if err := right(ctx, g, c); err != nil {
 			return err

@@ -429,7 +429,10 @@ func typesOf(list []any) []string {
 // difference is one object, or one field of it, in which two ends are not alike: A, the end of the run in which nothing
 // goes wrong, and B, that of another one. The path is empty if only one of the two has the object. A value is empty if
 // that end has none.
-type difference struct{ object, path, a, b string }
+type difference struct {
+	object, path, a, b string
+	foreign            bool // the programs have made no object of this resource, as far as is known
+}
 
 // String says it without a word of which is right.
 func (d difference) String() string {
@@ -456,11 +459,12 @@ func (d difference) kind() string {
 }
 
 // described reports whether the field may only describe what the program has done: in the status, an annotation, or a
-// label that one of the ends does not have, or that counts. A label with another word says what there is.
+// label that one of the ends does not have, or that counts, or that is on an object of others. On one of its own a
+// label with another word says what there is.
 func (d difference) described() bool {
 	label := strings.HasPrefix(d.path, ".metadata.labels.")
 	return strings.HasPrefix(d.path, ".status") || strings.Contains(d.path, ".annotations.") ||
-		label && (d.a == "" || d.b == "" || isNumber(d.a) && isNumber(d.b))
+		label && (d.a == "" || d.b == "" || isNumber(d.a) && isNumber(d.b) || d.foreign)
 }
 
 // onlyEmpty reports whether a field is empty in one end and missing in the other.
@@ -491,7 +495,7 @@ func (s snapshot) differences(a snapshot) []difference {
 		maps.Copy(paths, inB)
 		for _, path := range slices.Sorted(maps.Keys(paths)) {
 			if inA[path] != inB[path] && inA[path] != mayDiffer && inB[path] != mayDiffer {
-				all = append(all, difference{key, path, inA[path], inB[path]})
+				all = append(all, difference{object: key, path: path, a: inA[path], b: inB[path]})
 			}
 		}
 	}

@@ -212,6 +212,9 @@ func (c learning) fromIdeal(ends []snapshot) (all []difference) {
 	times := map[difference]int{}
 	for _, end := range ends {
 		for _, d := range end.differences(c.ideal.last) {
+			resource, _, _ := strings.Cut(d.kind(), " ")
+			resource, _, _ = strings.Cut(resource, ".") // without its group
+			d.foreign = !c.ideal.made[resource]
 			needed := len(ends)
 			if d.described() {
 				needed = 1
