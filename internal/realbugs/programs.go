@@ -346,40 +346,65 @@ var programs = []program{
 	{
 		name: "velero", module: "github.com/vmware-tanzu/velero", new: "v1.18.3", nth: 4, wants: true,
 		definitions: "config/crd/v1/bases/*.yaml",
-		controllers: []controller{{test: "Schedule"}, {test: "BackupStorageLocation"}, {test: "BackupSync"},
-			{test: "DownloadRequest"}},
+		controllers: []controller{
+			{test: "Schedule", first: "silent"},
+			{test: "BackupStorageLocation", first: "1 false alarm: writes that only change what Mask removes"},
+			{test: "BackupSync", first: "silent"},
+			{test: "DownloadRequest", first: "silent"},
+		},
 	},
 	{
 		name: "knative-serving", module: "knative.dev/serving", new: "v0.50.0", nth: 4, wants: true,
 		definitions: "config/core/300-resources/*.yaml",
-		controllers: []controller{{test: "Configuration"}, {test: "Labeler"}, {test: "Revision"},
-			{test: "NamespaceCertificate"}, {test: "ServerlessService"}, {test: "Certificate"}},
+		controllers: []controller{
+			{test: "Configuration", first: "1 false alarm: names that end in a generation"},
+			{test: "Labeler", first: "real, and 2 false alarms: a label, and names that end in a generation"},
+			{test: "Revision", first: "of the scenario: a status that the server refuses"},
+			{test: "NamespaceCertificate", first: "silent"},
+			{test: "ServerlessService", first: "cannot run: a lock is held during a request"},
+			{test: "Certificate", first: "silent"},
+		},
 	},
 	{
 		name: "contour", module: "github.com/projectcontour/contour", new: "v1.33.8", nth: 4, wants: true,
 		definitions:   "config/crd/standard/gateway.networking.k8s.io_gatewayclasses.yaml",
 		definitionsOf: "sigs.k8s.io/gateway-api",
-		controllers:   []controller{{test: "GatewayClass"}},
+		controllers: []controller{
+			{test: "GatewayClass", first: "silent"},
+		},
 	},
 	{
 		name: "kyverno", module: "github.com/kyverno/kyverno", new: "v1.19.1", nth: 4, wants: true,
-		controllers: []controller{{test: "Certificates"}},
+		controllers: []controller{
+			{test: "Certificates", first: "real: given up after 11 tries, of 5 s each"},
+		},
 	},
 	{
 		name: "gatekeeper", module: "github.com/open-policy-agent/gatekeeper/v3", new: "v3.23.1", nth: 4, wants: true,
 		definitions: "config/crd/bases/*.yaml",
-		controllers: []controller{{test: "ConstraintTemplateStatus"}, {test: "ExpansionTemplateStatus"}},
+		controllers: []controller{
+			{test: "ConstraintTemplateStatus", first: "silent"},
+			{test: "ExpansionTemplateStatus", first: "silent"},
+		},
 	},
 	{
 		name: "trainer", module: "github.com/kubeflow/trainer/v2", new: "v2.0.0", nth: 4, wants: true,
 		definitions: "manifests/base/crds/*_*.yaml",
 		others:      map[string]string{"sigs.k8s.io/jobset": "config/components/crd/bases/*.yaml"},
-		controllers: []controller{{test: "TrainJob"}, {test: "TrainingRuntime"}, {test: "ClusterTrainingRuntime"}},
+		controllers: []controller{
+			{test: "TrainJob", first: "real: complete by the JobSet of a namesake"},
+			{test: "TrainingRuntime", first: "1 false alarm: hung, as a second incarnation was killed too"},
+			{test: "ClusterTrainingRuntime", first: "1 false alarm: hung, as a second incarnation was killed too"},
+		},
 	},
 	{
 		name: "kuberay", module: "github.com/ray-project/kuberay/ray-operator", new: "v1.5.0", nth: 4, wants: true,
 		definitions: "config/crd/bases/*.yaml",
-		controllers: []controller{{test: "RayCluster"}, {test: "RayJob"}, {test: "RayService"}},
+		controllers: []controller{
+			{test: "RayCluster", first: "real: two heads for ever, after an old cache"},
+			{test: "RayJob", first: "2 false alarms: empty fields, and a status that says Complete"},
+			{test: "RayService", first: "of the model: slow requests waited for each other"},
+		},
 	},
 	{
 		name: "approver-policy", module: "github.com/cert-manager/approver-policy", new: "v0.28.0", nth: 4,
@@ -387,45 +412,70 @@ var programs = []program{
 		definitions: "deploy/crds/*.yaml",
 		others: map[string]string{
 			"github.com/cert-manager/cert-manager": "deploy/crds/cert-manager.io_certificaterequests.yaml"},
-		controllers: []controller{{test: "CertificateRequests"}, {test: "CertificateRequestPolicies"}},
+		controllers: []controller{
+			{test: "CertificateRequests", first: "of the model: discovery without reviews"},
+			{test: "CertificateRequestPolicies", first: "silent"},
+		},
 	},
 	{
 		name: "kro", module: "github.com/kubernetes-sigs/kro", new: "v0.9.4", nth: 4, wants: true,
 		definitions: "helm/crds/*.yaml",
-		controllers: []controller{{test: "ResourceGraphDefinition"}, {test: "Instance"}},
+		controllers: []controller{
+			{test: "ResourceGraphDefinition", first: "of the model: definitions in protobuf"},
+			{test: "Instance", first: "silent"},
+		},
 	},
 	{
 		name: "cluster-api-operator", module: "sigs.k8s.io/cluster-api-operator", new: "v0.29.0", nth: 4, wants: true,
 		definitions: "config/crd/bases/*.yaml",
-		controllers: []controller{{test: "CoreProvider"}, {test: "InfrastructureProvider"}},
+		controllers: []controller{
+			{test: "CoreProvider", first: "real: two ConfigMaps with versions"},
+			{test: "InfrastructureProvider", first: "not settled: an observedGeneration that stays old"},
+		},
 	},
 	{
 		name: "cluster-api-kubeadm", module: "sigs.k8s.io/cluster-api", new: "v1.14.2", nth: 4, wants: true,
 		definitions: "core/config/crd/bases/*.yaml",
 		others:      map[string]string{"sigs.k8s.io/cluster-api": "bootstrap/kubeadm/config/crd/bases/*.yaml"},
-		controllers: []controller{{test: "KubeadmConfig"}, {test: "CRDMigrator"}},
+		controllers: []controller{
+			{test: "KubeadmConfig", first: "3 findings, real"},
+			{test: "CRDMigrator", first: "of the model: definitions in protobuf"},
+		},
 	},
 	{
 		name: "helm-controller", module: "github.com/k3s-io/helm-controller", new: "v0.17.9", nth: 4, wants: true,
 		definitions: "pkg/crds/yaml/generated/*.yaml",
-		controllers: []controller{{test: "HelmChart"}},
+		controllers: []controller{
+			{test: "HelmChart", first: "silent"},
+		},
 	},
 	{
 		name: "knative-pkg", module: "knative.dev/pkg", new: "v0.0.0-20260727151759-521cb33b33dd", nth: 4, wants: true,
-		controllers: []controller{{test: "Certificates"}, {test: "Defaulting"}, {test: "Validation"}},
+		controllers: []controller{
+			{test: "Certificates", first: "silent"},
+			{test: "Defaulting", first: "1 false alarm: two workers that wait as they were told"},
+			{test: "Validation", first: "1 false alarm: two workers that wait as they were told"},
+		},
 	},
 	{
 		name: "dynamic-resource-allocation", module: "k8s.io/dynamic-resource-allocation", new: "v0.37.1", nth: 4,
-		wants: true, controllers: []controller{{test: "ResourceSlices"}},
+		wants: true, controllers: []controller{
+			{test: "ResourceSlices", first: "of the model: a timer that ends at its very moment"},
+		},
 	},
 	{
 		name: "kube-aggregator", module: "k8s.io/kube-aggregator", new: "v0.37.1", nth: 4, wants: true,
-		controllers: []controller{{test: "AutoRegister"}, {test: "LocalAvailability"}},
+		controllers: []controller{
+			{test: "AutoRegister", first: "of the model: no APIServices"},
+			{test: "LocalAvailability", first: "of the model: no APIServices"},
+		},
 	},
 	{
 		name: "cluster-api-provider-aws", module: "sigs.k8s.io/cluster-api-provider-aws/v2", new: "v2.13.0", nth: 4,
 		wants: true, definitions: "config/crd/bases/*_awsmanagedc*.yaml",
-		others:      map[string]string{"sigs.k8s.io/cluster-api": "config/crd/bases/cluster.x-k8s.io_clusters.yaml"},
-		controllers: []controller{{test: "ManagedCluster"}},
+		others: map[string]string{"sigs.k8s.io/cluster-api": "config/crd/bases/cluster.x-k8s.io_clusters.yaml"},
+		controllers: []controller{
+			{test: "ManagedCluster", first: "silent"},
+		},
 	},
 }
