@@ -430,7 +430,7 @@ var programs = []program{
 		definitions: "config/crd/bases/*.yaml",
 		controllers: []controller{
 			{test: "CoreProvider", first: "real: two ConfigMaps with versions"},
-			{test: "InfrastructureProvider", first: "not settled: an observedGeneration that stays old"},
+			{test: "InfrastructureProvider", first: "real: an observedGeneration that stays old"},
 		},
 	},
 	{
