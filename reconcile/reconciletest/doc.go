@@ -225,7 +225,7 @@
 // nothing goes wrong, since that is how some programs ask and answer. Check looks at the last change of the field only,
 // so what undoes several at once is silent. Disturbances at a step hit one program at a time; only [Scenario.Replay]
 // takes "down in step 2" for all of them. The bounds of "comes to rest" and "is quiet at rest" are those of one program
-// times their number, for the sum of what they do. "slow" may make the requests of others wait as well.
+// times their number, for the sum of what they do. "slow" makes the requests of others wait as well.
 //
 // # The world outside
 //

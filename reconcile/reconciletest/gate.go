@@ -266,7 +266,7 @@ func (gs *gates) next(until time.Time) *gate {
 			return nil
 		}
 		if g := gs.pick(); g != nil {
-			time.Sleep(max(usualLatency, time.Until(g.at.Add(g.process.latency)))) // they do not wait for each other
+			time.Sleep(g.process.latency)
 			synctest.Wait()
 			if gs.drop(g) {
 				return g

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
@@ -360,31 +358,6 @@ func TestCheckAsksSettledOfWhatIsComplete(t *testing.T) {
 	}
 	s.Replay = "v1 seed=0 steps=1: delete configmaps in step 1"
 	require.Equal(t, "converges", first(t, s).Rule)
-}
-
-// TestSlowRequestsDoNotWaitForEachOther: one of several at once takes no longer than one alone.
-func TestSlowRequestsDoNotWaitForEachOther(t *testing.T) {
-	s, longest := greets(nil), time.Duration(0)
-	s.Run = func(ctx context.Context, cfg *rest.Config) error {
-		core := kubernetes.NewForConfigOrDie(cfg).CoreV1()
-		var mu sync.Mutex
-		var both sync.WaitGroup
-		for range 3 {
-			both.Go(func() {
-				began := time.Now()
-				_, _ = core.Nodes().List(ctx, metav1.ListOptions{}) // what comes of it does not matter
-				mu.Lock()
-				defer mu.Unlock()
-				longest = max(longest, time.Since(began))
-			})
-		}
-		both.Wait()
-		return plain(right)(ctx, cfg)
-	}
-	s.Server.Roles, s.User, s.Replay = nil, "", "v1 seed=0 steps=3: slow"
-	require.Empty(t, reconciletest.Search(t, s))
-	require.Greater(t, longest, time.Second)
-	require.Less(t, longest, 2*time.Second)
 }
 
 // TestAHistoryIsLearnedWhereAGoroutineIsLeft, too: by a program that leaves one when it first sees all at its start.
