@@ -55,8 +55,8 @@ const (
 // The rules, for every run, with their names:
 //
 //   - "comes to rest": after each step a program makes at most 400 writes and 8,000 requests, and stops writing
-//     within 10 minutes. Writes that change nothing, or only what Mask removes, Leases and Events do not
-//     count as writes.
+//     within 10 minutes. Writes that change nothing, or only what Mask removes, Leases and Events do
+//     not count as writes.
 //   - "converges": 10 minutes after the last disturbance Settled returns nil.
 //   - "ends alike": the server holds what it holds when nothing goes wrong, and so does the world outside. Check shows
 //     both ends, and does not know which one is right. Leases, Events, times, and what Mask removes are not compared,
@@ -103,10 +103,11 @@ const (
 //     runs has are the same but for their names, if these differ in parts of the same length.
 //   - By what the program has seen. It starts after all steps, or sees no event of them. Annotations, labels of objects
 //     and fields of a status that end alike in both, and unlike in the run that sees all, are not compared, such as the
-//     last operation or a condition that an earlier step has left. The same holds for what differs after a step that is
-//     done twice. A program that is not deterministic sees some of it by luck: it runs three times each, and one of
-//     them will do. Nor is it compared then whether a field is there that is empty: false, 0, "", {} or []. A program
-//     that writes back what a user has applied drops some of these, and adds others.
+//     last operation or a condition that an earlier step has left. Of labels this holds where one is missing, or is a
+//     number, or is on an object of others: another word on an object of its own says what there is. The same holds for
+//     what differs after a step that is done twice. A program that is not deterministic sees some of it by luck: it
+//     runs three times each, and one of them will do. Nor is it compared then whether a field is there that is empty:
+//     false, 0, "", {} or []. A program that writes back what a user has applied drops some of these, and adds others.
 //   - By what an object that is made anew has not gone through, such as its generations: the run may also end as one in
 //     which nothing goes wrong, and users have not applied that object before.
 //   - By what nothing asks for any more, such as a claim of an earlier size: an object from before the last step that

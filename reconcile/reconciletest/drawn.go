@@ -32,12 +32,16 @@ func drawnBetween(a, b snapshot) (all []drawnName) {
 		}
 		others := slices.Clone(inB[of])
 		for _, name := range names {
-			i := slices.IndexFunc(others, func(other string) bool { return drawnAlike(name, other) != nil })
+			var text *regexp.Regexp
+			i := slices.IndexFunc(others, func(other string) bool {
+				text = drawnAlike(name, other)
+				return text != nil
+			})
 			if i < 0 {
 				continue
 			}
 			resource, _, _ := strings.Cut(of, " ")
-			all = append(all, drawnName{resource, drawnAlike(name, others[i])})
+			all = append(all, drawnName{resource, text})
 			others = slices.Delete(others, i, i+1)
 		}
 	}
