@@ -478,4 +478,11 @@ var programs = []program{
 			{test: "ManagedCluster", first: "silent"},
 		},
 	},
+	{
+		name: "frr-k8s", module: "github.com/metallb/frr-k8s", new: "v0.0.21", nth: 5, wants: true,
+		definitions: "config/crd/bases/*.yaml",
+		controllers: []controller{
+			{test: "NodeStateCleaner"}, {test: "BGPSessionState"},
+		},
+	},
 }
