@@ -479,6 +479,13 @@ var programs = []program{
 		},
 	},
 	{
+		name: "spark-operator", module: "github.com/kubeflow/spark-operator/v2", new: "v2.4.0", nth: 5, wants: true,
+		definitions: "config/crd/bases/*.yaml",
+		controllers: []controller{
+			{test: "SparkConnect"},
+		},
+	},
+	{
 		name: "frr-k8s", module: "github.com/metallb/frr-k8s", new: "v0.0.21", nth: 5, wants: true,
 		definitions: "config/crd/bases/*.yaml",
 		controllers: []controller{
