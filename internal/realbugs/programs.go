@@ -479,6 +479,13 @@ var programs = []program{
 		},
 	},
 	{
+		name: "mariadb-operator", module: "github.com/mariadb-operator/mariadb-operator", new: "v0.38.1", nth: 5,
+		wants: true, definitions: "config/crd/bases/*.yaml",
+		controllers: []controller{
+			{test: "Backup"}, {test: "Restore"},
+		},
+	},
+	{
 		name: "spark-operator", module: "github.com/kubeflow/spark-operator/v2", new: "v2.4.0", nth: 5, wants: true,
 		definitions: "config/crd/bases/*.yaml",
 		controllers: []controller{
