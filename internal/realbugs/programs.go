@@ -499,4 +499,11 @@ var programs = []program{
 			{test: "NodeStateCleaner"}, {test: "BGPSessionState"},
 		},
 	},
+	{
+		name: "vault-secrets-operator", module: "github.com/hashicorp/vault-secrets-operator", new: "v0.10.0", nth: 5,
+		wants: true, definitions: "chart/crds/*.yaml",
+		controllers: []controller{
+			{test: "SecretTransformation"}, {test: "VaultAuth"},
+		},
+	},
 }
