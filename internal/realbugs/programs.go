@@ -489,7 +489,7 @@ var programs = []program{
 		name: "spark-operator", module: "github.com/kubeflow/spark-operator/v2", new: "v2.4.0", nth: 5, wants: true,
 		definitions: "config/crd/bases/*.yaml",
 		controllers: []controller{
-			{test: "SparkConnect"},
+			{test: "SparkConnect"}, {test: "MutatingWebhookConfiguration"}, {test: "ValidatingWebhookConfiguration"},
 		},
 	},
 	{

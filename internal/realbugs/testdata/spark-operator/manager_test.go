@@ -1,5 +1,6 @@
-// Package check runs the controller of SparkConnects of Spark's operator by itself, with the caches, the namespaces and
-// the limits of its Helm chart. Webhooks, leader election and HTTP are left out.
+// Package check runs controllers of Spark's operator, each by itself: that of SparkConnects, with the caches, the
+// namespaces and the limits of its Helm chart, and those that give its webhooks their authority, as the main of these
+// does. The webhooks, leader election and HTTP are left out.
 package check
 
 import (
