@@ -100,7 +100,8 @@ metadata:
 	check(t, reporter, reconciletest.Scenario{
 		Server: reconciletest.Options{Manifests: []string{pod}},
 		Steps: []reconciletest.Step{
-			reconciletest.ApplyYAML(frr("10.0.0.1: default Connect N/A, 10.0.0.2: red Established up") + nodes)[0], wait,
+			reconciletest.ApplyYAML(frr("10.0.0.1: default Connect N/A, 10.0.0.2: red Established up") + nodes)[0],
+			wait,
 			reconciletest.ApplyYAML(frr("10.0.0.1: default Established up, 10.0.0.2: red Established down, " +
 				"10.0.0.3: red Active N/A"))[0], wait,
 			reconciletest.ApplyYAML(frr("10.0.0.1: default Established up, 10.0.0.3: red Established N/A"))[0], wait,

@@ -135,7 +135,8 @@ func reports(resource, kind string) func(context.Context, *rest.Config) error {
 			}
 			_, _ = client.Resource(of).Namespace(u.GetNamespace()).Patch(ctx, u.GetName(), types.MergePatchType,
 				[]byte(fmt.Sprintf(`{"status":{"conditions":[{"type":%q,"status":"True","reason":"Reported",
-					"message":"","lastTransitionTime":"2000-01-01T00:00:00Z"}]}}`, kind)), metav1.PatchOptions{}, "status")
+					"message":"","lastTransitionTime":"2000-01-01T00:00:00Z"}]}}`, kind)), metav1.PatchOptions{},
+				"status")
 		}
 		factory := dynamicinformer.NewDynamicSharedInformerFactory(client, 30*time.Second)
 		if _, err := factory.ForResource(of).Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{

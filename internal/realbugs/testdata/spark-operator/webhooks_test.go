@@ -198,7 +198,7 @@ func checkBundles(t *testing.T, add adds, kind, resource string, bundles func(s 
 			if err != nil {
 				return err
 			}
-			return errors.Join(append(errs, want("bundles of others", fmt.Sprint(others), fmt.Sprint([][]byte{nil})))...)
+			return errors.Join(append(errs, want("bundles of others", others, [][]byte{nil}))...)
 		},
 	})
 }

@@ -73,7 +73,8 @@ spec:
 	}
 	const resource = "vaultauths"
 	check(t, auths, reconciletest.Scenario{
-		Steps: append(reconciletest.ApplyYAML(connection("vault")+auth("first", "vault", "web")+auth("old", "vault", "web"),
+		Steps: append(reconciletest.ApplyYAML(
+			connection("vault")+auth("first", "vault", "web")+auth("old", "vault", "web"),
 			auth("first", "vault", "shop")), reconciletest.Delete(resource, team, "old"),
 			reconciletest.ApplyYAML(connection("other") + auth("second", "other", "web"))[0]),
 		Settled: func(s *reconciletest.Server) error {
