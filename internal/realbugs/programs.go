@@ -507,8 +507,9 @@ var programs = []program{
 		},
 	},
 	{
-		name: "kubernetes-ingress-controller", module: "github.com/kong/kubernetes-ingress-controller/v3", new: "v3.4.0",
-		nth: 5, wants: true, definitions: "config/crd/standard/gateway.networking.k8s.io_gatewayclasses.yaml",
+		name: "kubernetes-ingress-controller", module: "github.com/kong/kubernetes-ingress-controller/v3",
+		new: "v3.4.0", nth: 5, wants: true,
+		definitions:   "config/crd/standard/gateway.networking.k8s.io_gatewayclasses.yaml",
 		definitionsOf: "sigs.k8s.io/gateway-api",
 		controllers: []controller{
 			{test: "GatewayClass"},

@@ -91,9 +91,10 @@ spec: {controllerName: %s, description: %s}
 					return err
 				}
 				condition := meta.FindStatusCondition(c.Status.Conditions, accepted)
-				errs = append(errs, want(name+" is accepted", meta.IsStatusConditionTrue(c.Status.Conditions, accepted),
-					is), want("generation of "+name, !is || condition != nil && condition.ObservedGeneration == c.Generation,
-					true))
+				errs = append(errs,
+					want(name+" is accepted", meta.IsStatusConditionTrue(c.Status.Conditions, accepted), is),
+					want(name+" was seen in its generation",
+						condition != nil && condition.ObservedGeneration == c.Generation, is))
 			}
 			return errors.Join(errs...)
 		},
