@@ -515,4 +515,24 @@ var programs = []program{
 			{test: "GatewayClass"},
 		},
 	},
+	{
+		name: "kubernetes-components", module: "k8s.io/kubernetes", new: "v1.37.1", nth: 5, wants: true,
+		versions: []string{"internal/controlplane"},
+		controllers: []controller{
+			{test: "APIServerLeases"},
+			{test: "SystemNamespaces"},
+			{test: "DefaultServiceCIDR"},
+			{test: "ClusterAuthenticationTrust"},
+			{test: "PriorityAndFairness"},
+			{test: "NodeLease"},
+			{test: "Scheduler"},
+			{test: "SchedulerPreemption"},
+			{test: "SchedulerDevices"},
+			{test: "SchedulerVolumes"},
+		},
+	},
+	{
+		name: "kube-aggregator-remote", module: "k8s.io/kube-aggregator", new: "v0.37.1", nth: 5, wants: true,
+		controllers: []controller{{test: "RemoteAvailability"}},
+	},
 }
