@@ -535,4 +535,41 @@ var programs = []program{
 		name: "kube-aggregator-remote", module: "k8s.io/kube-aggregator", new: "v0.37.1", nth: 5, wants: true,
 		controllers: []controller{{test: "RemoteAvailability"}},
 	},
+	{
+		name: "virtual-kubelet", module: "github.com/virtual-kubelet/virtual-kubelet", new: "v1.14.1", nth: 5,
+		wants: true, controllers: []controller{
+			{test: "Node"},
+		},
+	},
+	{
+		name: "cluster-api-extensions", module: "sigs.k8s.io/cluster-api", new: "v1.14.2", nth: 5, wants: true,
+		definitions: "core/config/crd/bases/runtime.cluster.x-k8s.io_extensionconfigs.yaml",
+		controllers: []controller{
+			{test: "ExtensionConfig"},
+		},
+	},
+	{
+		name: "karpenter-nodes", module: "sigs.k8s.io/karpenter", new: "v1.14.1", nth: 5, outside: true,
+		definitions: "kwok/*/crds/*.yaml",
+		controllers: []controller{
+			{test: "NodeClaimHydration"}, {test: "NodeHydration"}, {test: "RegistrationHealth"},
+			{test: "GarbageCollection"}, {test: "Counter"}, {test: "NodeOverlay"},
+			{test: "CapacityBuffer"},
+		},
+	},
+	{
+		name: "machine-api-vsphere", module: "github.com/openshift/machine-api-operator",
+		new: "v0.2.1-0.20260226113419-88465550a74b", nth: 5, wants: true,
+		versions:    []string{"internal/controlplane"},
+		definitions: "install/*machineset.Default.crd.yaml",
+		controllers: []controller{
+			{test: "MachineSet"},
+		},
+	},
+	{
+		name: "cloud-provider-vsphere", module: "k8s.io/cloud-provider-vsphere", new: "v1.32.2", nth: 5, wants: true,
+		controllers: []controller{
+			{test: "IPAddressAllocation"},
+		},
+	},
 }
