@@ -84,10 +84,11 @@ const (
 //     only, and not at Leases and Events.
 //   - "runs until its ctx ends", and ends then, within a minute. It may end by itself five times because of a
 //     disturbance, and is started again as by a kubelet, at once and after 10, 20, 40 and 80 s. "leaves no goroutine
-//     behind", but for one that ends when a time comes, within a year, and those of an EventBroadcaster of client-go
-//     and of a watch with a filter, which many programs leave to the end of their process, and those of an incarnation
-//     that has ended with an error before the end of the run, as one that cannot start. These stay until the test
-//     binary ends, with the server of each run: about a megabyte a run.
+//     behind", but for one that ends when a time comes, within a year, and those that many programs leave to the end of
+//     their process: of an EventBroadcaster of client-go, of a watch with a filter, and those that each start leaves,
+//     as many each time. More of them with each event would be a leak. Those of an incarnation that has ended with an
+//     error before the end of the run may stay as well, as of one that cannot start. They stay until the test binary
+//     ends, with the server of each run: about a megabyte a run.
 //   - "has the rights that it needs": the roles allow each request. Check is silent without Scenario.User.
 //   - "has its APIs served": Scenario.Outside has each host that a program asks.
 //   - "has its webhooks served": there is a handler for each webhook that the server had to call, or a program has
@@ -303,6 +304,7 @@ type ending struct {
 	changes    map[string]bool // what each of several programs has changed; see authors
 	crowded    bool            // goroutines are left that may be; see leaks
 	guarded    map[string]bool // see guards
+	stays      map[string]bool // see run.eachStart
 }
 
 // run runs a schedule, and counts it.
@@ -362,7 +364,7 @@ func (c runner) inBubble(s schedule, ideal *ending, shortcut *snapshot, w *watch
 			hooked: r.hooked, watched: r.watched, afterStep: r.afterStep, last: r.last, made: map[string]bool{},
 			asked: r.asked, happened: r.happened, used: r.used, idle: r.idle, invalid: r.invalids,
 			finalizers: r.finalizers, from: r.from, changes: r.authors.changes(), crowded: r.crowded,
-			guarded: r.guarded}
+			guarded: r.guarded, stays: r.stays}
 		if o.places == nil { // it has failed before its end
 			o.places = maps.Clone(r.seen)
 		}
@@ -402,6 +404,7 @@ func (c *check) reference() bool {
 			return false
 		}
 	}
+	maps.Copy(c.varies.stays, c.ideal.stays)
 	again := c.run(all, nil)
 	if c.varies.learnDrawn(later, c.ideal, again) {
 		return c.reference() // all ends have to call these objects alike

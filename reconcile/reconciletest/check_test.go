@@ -406,14 +406,14 @@ func TestCheckFinds(t *testing.T) {
 			}))
 		},
 		"leaves no goroutine behind": func() reconciletest.Scenario {
-			return greets(func(ctx context.Context, cfg *rest.Config) error {
+			return greets(plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
 				go func() {
 					for { // nothing ends it
 						time.Sleep(time.Hour)
 					}
 				}()
-				return plain(right)(ctx, cfg)
-			})
+				return right(ctx, g, c)
+			}))
 		},
 		"runs until its ctx ends": func() reconciletest.Scenario {
 			return greets(func(context.Context, *rest.Config) error { return errors.New("no luck today") })

@@ -63,13 +63,32 @@ func rules(all []*reconciletest.Finding) (names []string) {
 // TestGoroutinesMayBeLeft where the rule against them is switched off, as for a program that counts on the end of its
 // process.
 func TestGoroutinesMayBeLeft(t *testing.T) {
+	s := greets(plain(leaves))
+	s.Budget, s.Off = 100*time.Millisecond, []string{"leaves no goroutine behind"}
+	reconciletest.Check(t, s)
+}
+
+// TestAStartMayLeaveGoroutines to the end of its process, such as one that tidies up a cache: each start leaves as many.
+// The log says so.
+func TestAStartMayLeaveGoroutines(t *testing.T) {
 	s := greets(func(ctx context.Context, cfg *rest.Config) error {
-		go func() {
-			select {} // nothing ends it
-		}()
+		for range 2 {
+			waitForNothing()
+		}
 		return plain(right)(ctx, cfg)
 	})
-	s.Budget, s.Off = 100*time.Millisecond, []string{"leaves no goroutine behind"}
+	s.Steps, s.Explore = reconciletest.ApplyYAML(greeting("hello")), reconciletest.Exhaustive{Crashes: 1}
+	reconciletest.Check(t, s)
+}
+
+// TestAProgramBesideMayLeaveGoroutines: it is the test's.
+func TestAProgramBesideMayLeaveGoroutines(t *testing.T) {
+	s := greets(plain(right))
+	s.Beside = []func(context.Context, *rest.Config) error{func(ctx context.Context, cfg *rest.Config) error {
+		waitForNothing()
+		return plain(leaves)(ctx, cfg)
+	}}
+	s.Steps, s.Explore = reconciletest.ApplyYAML(greeting("hello")), reconciletest.Exhaustive{Crashes: 1}
 	reconciletest.Check(t, s)
 }
 
@@ -87,10 +106,10 @@ func TestAProcessThatFailsMayLeaveGoroutines(t *testing.T) {
 		if _, err := core.CoreV1().Nodes().List(ctx, metav1.ListOptions{}); err != nil {
 			return fmt.Errorf("it cannot start: %w", err)
 		}
-		if failsAtItsEnd {
-			return errors.Join(plain(right)(ctx, cfg), errors.New("it does not end well"))
-		}
 		close(started)
+		if failsAtItsEnd {
+			return errors.Join(plain(leaves)(ctx, cfg), errors.New("it does not end well"))
+		}
 		return plain(right)(ctx, cfg)
 	})
 	s.Server.Roles, s.User, s.Budget = nil, "", 100*time.Millisecond
@@ -104,12 +123,14 @@ func TestAProcessThatFailsMayLeaveGoroutines(t *testing.T) {
 func TestAGoroutineThatIsLeftDoesNotEndTheSearch(t *testing.T) {
 	s := mistaken()
 	s.Run = func(ctx context.Context, cfg *rest.Config) error {
-		var group lifecycle.Group // whose function is none that says what is left
-		group.Go("ticks", func() {
-			for { // nothing ends it
-				time.Sleep(time.Hour)
-			}
-		})
+		var group lifecycle.Group       // whose function is none that says what is left
+		for range 1 + starts.Add(1)%2 { // with as many at each start they would be the process's
+			group.Go("ticks", func() {
+				for { // nothing ends it
+					time.Sleep(time.Hour)
+				}
+			})
+		}
 		return plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
 			err := twoMistakes(ctx, g, c)
 			if apierrors.IsInternalError(err) {
@@ -154,6 +175,14 @@ func TestCheckGoesOnWhenARestartUpdates(t *testing.T) {
 }
 
 // waitForNothing leaves a goroutine behind.
+// leaves is right, but for a goroutine that it leaves when it has something to make.
+func leaves(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+	if _, err := c.core.CoreV1().ConfigMaps("default").Get(ctx, "a", metav1.GetOptions{}); apierrors.IsNotFound(err) {
+		waitForNothing()
+	}
+	return right(ctx, g, c)
+}
+
 func waitForNothing() {
 	var group lifecycle.Group
 	group.Go("waits", func() { select {} })
@@ -201,9 +230,13 @@ func TestAFilteredWatchMayBeLeft(t *testing.T) {
 // TestAHandlerOfEventsMayNotBeLeft, though an EventBroadcaster has started its goroutine, and an earlier run has left
 // such goroutines.
 func TestAHandlerOfEventsMayNotBeLeft(t *testing.T) {
+	starts := 1
 	s := greets(func(ctx context.Context, cfg *rest.Config) error {
 		broadcaster := record.NewBroadcaster()
-		broadcaster.StartEventWatcher(func(*corev1.Event) { select {} })
+		for range starts {
+			broadcaster.StartEventWatcher(func(*corev1.Event) { select {} })
+		}
+		starts++ // see above
 		broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{}).Event(
 			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default"}}, "Normal", "A", "a")
 		return plain(right)(ctx, cfg)

@@ -19,12 +19,14 @@ import (
 //
 // Those of an EventBroadcaster do not count: they wait for Events, of which there are none any more, and so many right
 // programs leave them to the end of the process. Nor does one that filters a watch. Nor do those of a process that has
-// failed before the end of the run, nor those that the run without disturbances has left; see check.leaves.
+// failed before the end of the run, nor those of a program beside, nor those that the run without disturbances has
+// left; see check.leaves. Nor those that each start leaves; see eachStart.
 func (r *run) leaks() {
 	synctest.Wait()
 	may := func(g goroutine) bool {
 		p := r.gates.process(g.label)
-		return r.leaves[g.runs] || librariesText.MatchString(g.String()) || p != nil && p.failed()
+		return r.leaves[g.runs] || r.varies.stays[g.runs] || librariesText.MatchString(g.String()) ||
+			p != nil && (p.failed() || p.incarnation == 0)
 	}
 	counts := !r.scenario.Parallel && !someStay.Load()
 	if counts && stdruntime.NumGoroutine() <= r.goroutines || len(bubbleGoroutines()) == 0 {
@@ -37,6 +39,10 @@ func (r *run) leaks() {
 		realTime()-began < busyFor; waits *= 2 {
 		all, left = leftAfter(waits, may)
 	}
+	if len(left) > 0 && len(r.schedule.disturbances) == 0 {
+		r.stays = r.eachStart(left)
+		left = slices.DeleteFunc(left, func(g goroutine) bool { return r.stays[g.runs] })
+	}
 	if len(left) > 0 {
 		r.breaks(leaking(left))
 		return
@@ -44,6 +50,51 @@ func (r *run) leaks() {
 	if r.crowded = len(all) > 0; r.crowded {
 		someStay.Store(true)
 	}
+}
+
+// eachStart returns the functions of which each incarnation of a program has left as many goroutines, such as what tidies
+// up a cache for as long as the process lives. The end of a process ends them. What is left with each event instead is
+// more of the incarnation that has seen more, and such a process grows: a restart in the end sees less than the steps.
+func (r *run) eachStart(left []goroutine) map[string]bool {
+	counts := map[string]map[*process]int{}
+	for _, g := range left {
+		if counts[g.runs] == nil {
+			counts[g.runs] = map[*process]int{}
+		}
+		counts[g.runs][r.gates.process(g.label)]++
+	}
+	stays := map[string]bool{}
+	for runs, of := range counts {
+		if r.gates.alike(of) {
+			stays[runs] = true
+		}
+	}
+	return stays
+}
+
+// alike reports whether all incarnations of the programs of these processes have the same number. There have to be two
+// of each.
+func (gs *gates) alike(of map[*process]int) bool {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	for p, n := range of {
+		if p == nil {
+			return false // nobody knows whose it is
+		}
+		again := false
+		for _, other := range gs.launched {
+			if other == p || other.Name != p.Name || other.incarnation == 0 || other.failed() {
+				continue
+			}
+			if again = true; of[other] != n {
+				return false
+			}
+		}
+		if !again {
+			return false
+		}
+	}
+	return true
 }
 
 // leaking is about goroutines that are left, by what they run.

@@ -36,14 +36,17 @@ type variance struct {
 	history map[string]bool // kinds of fields
 	empty   map[string]bool // kinds of fields
 	left    map[string]bool // objects
+	past    map[string]bool // objects that were there after an earlier step, and are gone in the end
 	given   map[string]bool // objects
 	clocked map[string]bool // kinds of requests
+	stays   map[string]bool // functions; see run.eachStart
 	drawn   []drawnName
 }
 
 func newVariance() *variance {
 	return &variance{noise: make(map[string]bool), history: make(map[string]bool), empty: make(map[string]bool),
-		left: make(map[string]bool), given: make(map[string]bool), clocked: make(map[string]bool)}
+		left: make(map[string]bool), past: make(map[string]bool), given: make(map[string]bool),
+		clocked: make(map[string]bool), stays: make(map[string]bool)}
 }
 
 var (
@@ -139,6 +142,7 @@ func (v *variance) String() string {
 		{"not compared, since nothing asks for it after the last step", v.left},
 		{"allowed to stay, since nobody has given it the owner that it goes with", v.given},
 		{"done by the clock, and so no sign that a restart has changed something", v.clocked},
+		{"left running by each start, as many each time, until the process ends", v.stays},
 	} {
 		if len(part.what) > 0 {
 			text += "\n  " + part.why + ": " + strings.Join(slices.Sorted(maps.Keys(part.what)), ", ")
