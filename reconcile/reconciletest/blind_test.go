@@ -300,3 +300,22 @@ func TestWhatUsersHaveNamedIsNotDrawn(t *testing.T) {
 	require.Equal(t, "ends alike", replayed(t, run, "v1 seed=0 steps=2: cold start", greeting("a-blue")+users,
 		greeting("a-gold")))
 }
+
+// TestWhatIsLeftInPlaceOfAnotherIsOne for one: a program that keeps the last two, and does not try a deletion again, has
+// three in the end.
+func TestWhatIsLeftInPlaceOfAnotherIsOne(t *testing.T) {
+	run := plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+		text, _, _ := unstructured.NestedString(g.Object, "spec", "text")
+		_, err := c.core.CoreV1().ConfigMaps("default").Get(ctx, "a-"+text, metav1.GetOptions{})
+		if !apierrors.IsNotFound(err) {
+			return err
+		}
+		if err := makeMap(ctx, c, g, "a-"+text); err != nil || text != "hi" {
+			return err
+		}
+		_ = c.core.CoreV1().ConfigMaps("default").Delete(ctx, "a-hello", metav1.DeleteOptions{}) // whatever comes of it
+		return nil
+	})
+	require.Equal(t, "repeats a write that failed", replayed(t, run, "v1 seed=0 steps=3: 500 to delete configmaps #1",
+		greeting("hello"), greeting("bye"), greeting("hi")))
+}

@@ -112,17 +112,19 @@ const (
 //   - By what an object that is made anew has not gone through, such as its generations: the run may also end as one in
 //     which nothing goes wrong, and users have not applied that object before.
 //   - By what nothing asks for any more, such as a claim of an earlier size: an object from before the last step that
-//     is made in neither of these two runs, and not again when it is deleted in the end.
+//     is made in neither of these two runs, and not again when it is deleted in the end. In its place there may be
+//     another one that an earlier step has left, as the last ten revisions are kept.
 //
 // Check logs what it does not compare. A run is not judged in which a third party deletes what a finalizer of others
 // keeps, or in which that keeps an object from being made anew, or in which the server refuses a step with 403 or 422
 // after a third party has deleted or made anew something: no program can undo that. Where a user deletes something
 // before the program has put its finalizer on it, objects of others that the program would have deleted then may stay.
 // The end of a run is not compared in which a third party deletes what is controlled by an object that is done, and
-// still is in the end: a condition Complete, Completed, Succeeded or Finished of it is True, or its phase, state or
-// status is one of these, as jobStatus of a RayJob may be, or it is a Job that has failed. Nobody has to make anew a
-// Job of something that is complete, unless Scenario.Settled asks for it. Where something fails for good with a pod
-// that is deleted, as what runs it only once does, "delete pods" has to be in Off.
+// still is in the end: a condition of it such as Complete, Succeeded, Finished or Done is True, or its phase, state or
+// status is one of these, as jobStatus of a RayJob may be, or its status has the time of its end, such as
+// completionTime, or it is a Job that has failed. Nobody has to make anew a Job of something that is complete, unless
+// Scenario.Settled asks for it. Where something fails for good with a pod that is deleted, as what runs it only once
+// does, "delete pods" has to be in Off.
 //
 // In place of the search [Scenario.Explore] runs all schedules with so many crashes, stale caches and errors.
 //

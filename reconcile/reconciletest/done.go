@@ -10,7 +10,11 @@ import (
 
 // endings are how APIs call that an object has come to its end: as the type of a condition, or the value of isOwnPhase.
 // What has failed is not among them, but for a Job, as many programs try that again.
-var endings = []string{"complete", "completed", "succeeded", "finished"}
+var endings = []string{"complete", "completed", "succeeded", "finished", "done", "ended", "processed", "executed",
+	"expired"}
+
+// endTimes are fields of a status that an API sets when an object has come to its end, well or not.
+var endTimes = []string{"completionTime", "completionTimestamp", "endTime", "finishTime", "finishedAt", "terminationTime"}
 
 // isDone reports whether an object says of itself that it has come to its end, as a Job that is complete, so that
 // nobody makes anew what belonged to it.
@@ -31,7 +35,8 @@ func isDone(i item) bool {
 	}
 	status, _, _ := unstructured.NestedMap(o.Object, "status")
 	for name, value := range status {
-		if text, _ := value.(string); ended(text) && isOwnPhase(name, o.GetKind()) {
+		text, _ := value.(string)
+		if ended(text) && isOwnPhase(name, o.GetKind()) || text != "" && slices.Contains(endTimes, name) {
 			return true
 		}
 	}

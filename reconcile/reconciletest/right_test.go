@@ -3,10 +3,12 @@ package reconciletest_test
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -197,6 +199,77 @@ var unusual = map[string]struct {
 		greet: once(map[string]any{"greetingStatus": "SUCCEEDED"}),
 		steps: reconciletest.ApplyYAML(greeting("hello")),
 	},
+	"what belonged to something that has the time of its end": {
+		greet: once(map[string]any{"phase": "Errored", "completionTime": "2026-11-27T05:00:00Z"}),
+		steps: reconciletest.ApplyYAML(greeting("hello")),
+	},
+	"what belonged to something that is done": {
+		greet: once(map[string]any{"phase": "Done"}),
+		steps: reconciletest.ApplyYAML(greeting("hello")),
+	},
+	"a status that keeps the last texts": {greet: func(ctx context.Context, g *unstructured.Unstructured,
+		c clients) error {
+		text, _, _ := unstructured.NestedString(g.Object, "spec", "text")
+		history, _, _ := unstructured.NestedSlice(g.Object, "status", "history")
+		if n := len(history); n > 0 && history[n-1].(map[string]any)["text"] == text {
+			return nil
+		}
+		history = append(history, map[string]any{"text": text, "at": time.Now().UTC().Format(time.RFC3339)})
+		return setStatus(ctx, c, g, map[string]any{"history": history[max(0, len(history)-2):]})
+	}, steps: reconciletest.ApplyYAML(greeting("hello"), greeting("bye"), greeting("hi"))},
+	"the last two of what it has made are kept": {
+		greet: keepsTwo,
+		steps: reconciletest.ApplyYAML(greeting("hello"), greeting("bye"), greeting("hi")),
+	},
+	"a password that is drawn once, and its digest": {greet: func(ctx context.Context, g *unstructured.Unstructured,
+		c clients) error {
+		maps := c.core.CoreV1().ConfigMaps("default")
+		m, err := maps.Get(ctx, "password", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			m, err = maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "password"},
+				Data: map[string]string{"password": rand.Text()}}, metav1.CreateOptions{})
+		}
+		if err != nil {
+			return err
+		}
+		return setStatus(ctx, c, g, map[string]any{"digest": fmt.Sprintf("%x", sha256.Sum256([]byte(m.Data["password"])))})
+	}},
+	"what it has made stays when a user deletes what it was made for": {greet: func(ctx context.Context,
+		g *unstructured.Unstructured, c clients) error {
+		return makeMap(ctx, c, g, "kept")
+	}, steps: append(reconciletest.ApplyYAML(greeting("hello")),
+		reconciletest.Delete("greetings.example.com", "default", "a"))},
+	"defaults that it writes into what a user has applied": {greet: func(ctx context.Context,
+		g *unstructured.Unstructured, c clients) error {
+		if _, there, _ := unstructured.NestedString(g.Object, "spec", "tone"); there {
+			return nil
+		}
+		g = g.DeepCopy()
+		if err := unstructured.SetNestedField(g.Object, "kind", "spec", "tone"); err != nil {
+			return err
+		}
+		_, err := c.greetings.Namespace("default").Update(ctx, g, metav1.UpdateOptions{})
+		return ignoreGone(err)
+	}, steps: reconciletest.ApplyYAML(greeting("hello"), greeting("bye"))},
+	"one after the other, as they ask for": {greet: func(ctx context.Context, g *unstructured.Unstructured,
+		c clients) error {
+		if g.GetName() == "b" {
+			a, err := c.greetings.Namespace("default").Get(ctx, "a", metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				return setStatus(ctx, c, g, map[string]any{"phase": "Waiting"})
+			}
+			if err != nil {
+				return err
+			}
+			if phase, _, _ := unstructured.NestedString(a.Object, "status", "phase"); phase != "Ready" {
+				return setStatus(ctx, c, g, map[string]any{"phase": "Waiting"})
+			}
+		}
+		if err := makeMap(ctx, c, g, "of-"+g.GetName()); err != nil {
+			return err
+		}
+		return setStatus(ctx, c, g, map[string]any{"phase": "Ready"})
+	}, steps: reconciletest.ApplyYAML(strings.ReplaceAll(greeting("hello"), "name: a", "name: b"), greeting("hello"))},
 	"a claim that a pod uses": {
 		greet: func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
 			for ctx.Err() == nil {
@@ -263,6 +336,47 @@ var unusual = map[string]struct {
 		}
 		return setStatus(ctx, c, g, map[string]any{"latest": name})
 	}, steps: reconciletest.ApplyYAML(greeting("hello"), greeting("bye"), greeting("hi"))},
+	"owners in the order in which they have come": {greet: func(ctx context.Context, g *unstructured.Unstructured,
+		c clients) error {
+		if err := makeMap(ctx, c, g, "shared"); err != nil {
+			return err
+		}
+		m, err := c.core.CoreV1().ConfigMaps("default").Get(ctx, "shared", metav1.GetOptions{})
+		if err != nil || slices.ContainsFunc(m.OwnerReferences, func(o metav1.OwnerReference) bool {
+			return o.UID == g.GetUID()
+		}) {
+			return err
+		}
+		m.OwnerReferences = append(m.OwnerReferences, metav1.OwnerReference{APIVersion: "example.com/v1",
+			Kind: "Greeting", Name: g.GetName(), UID: g.GetUID()})
+		_, err = c.core.CoreV1().ConfigMaps("default").Update(ctx, m, metav1.UpdateOptions{})
+		return err
+	}, steps: reconciletest.ApplyYAML(strings.ReplaceAll(greeting("hello"), "name: a", "name: b"), greeting("hello"))},
+	"a list in a status in the order in which they have come": {greet: func(ctx context.Context,
+		g *unstructured.Unstructured, c clients) error {
+		first, err := c.greetings.Namespace("default").Get(ctx, "a", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		all, _, _ := unstructured.NestedStringSlice(first.Object, "status", "seen")
+		if slices.Contains(all, g.GetName()) {
+			return nil
+		}
+		seen := []any{g.GetName()}
+		for _, name := range all {
+			seen = append(seen, name)
+		}
+		return setStatus(ctx, c, first, map[string]any{"seen": seen})
+	}, steps: reconciletest.ApplyYAML(greeting("hello") + "---\n" +
+		strings.ReplaceAll(greeting("hello"), "name: a", "name: b"))},
+	"a count of what has failed": {greet: func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+		err := right(ctx, g, c)
+		if err == nil || apierrors.IsNotFound(err) {
+			return err
+		}
+		n, _, _ := unstructured.NestedInt64(g.Object, "status", "sync", "failureCount")
+		return errors.Join(err, setStatus(ctx, c, g, map[string]any{"sync": map[string]any{"failureCount": n + 1}}))
+	}, steps: reconciletest.ApplyYAML(greeting("hello"))},
 	"a name that it draws": {greet: func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
 		name, _, _ := unstructured.NestedString(g.Object, "status", "made")
 		if name == "" {
@@ -284,6 +398,34 @@ var unusual = map[string]struct {
 			"{apiVersion: v1, kind: ConfigMap, metadata: {name: mine, namespace: team}, data: {mine: kept}}",
 			"{apiVersion: v1, kind: Namespace, metadata: {name: team, labels: {mine: 'yes'}}}"),
 	},
+}
+
+// keepsTwo makes a ConfigMap for the text of a Greeting, and deletes all before the last one.
+func keepsTwo(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+	maps := c.core.CoreV1().ConfigMaps("default")
+	text, _, _ := unstructured.NestedString(g.Object, "spec", "text")
+	_, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a-" + text,
+		OwnerReferences: []metav1.OwnerReference{
+			*metav1.NewControllerRef(g, greetings.GroupVersion().WithKind("Greeting"))}}}, metav1.CreateOptions{})
+	if err := ignoreThere(err); err != nil {
+		return err
+	}
+	list, err := maps.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	old := slices.DeleteFunc(list.Items, func(m corev1.ConfigMap) bool {
+		return !metav1.IsControlledBy(&m, g) || m.Name == "a-"+text
+	})
+	slices.SortFunc(old, func(a, b corev1.ConfigMap) int {
+		return b.CreationTimestamp.Compare(a.CreationTimestamp.Time)
+	})
+	for _, m := range old[min(1, len(old)):] {
+		if err := ignoreGone(maps.Delete(ctx, m.Name, metav1.DeleteOptions{})); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // once makes a ConfigMap of a Greeting, and then nothing any more, as its status says.

@@ -347,8 +347,11 @@ func stripMetadata(u *unstructured.Unstructured, namesake bool) {
 	if isRevision(u) {
 		delete(u.Object, "revision") // which counts the revisions that there have been
 	}
-	if status, ok := u.Object["status"].(map[string]any); len(status) > 0 && ok && namesake {
-		status["collisionCount"] = mayDiffer // which controllers of others call so, too
+	if status, ok := u.Object["status"].(map[string]any); len(status) > 0 && ok {
+		if namesake {
+			status["collisionCount"] = mayDiffer // which controllers of others call so, too
+		}
+		hideTries(status)
 	}
 	if name := u.GetName(); name != "" { // which a revision may have, too
 		for _, path := range [][]string{{"spec", "hostname"}, {"metadata", "labels", appsv1.StatefulSetPodNameLabel}} {
@@ -372,6 +375,23 @@ func stripMetadata(u *unstructured.Unstructured, namesake bool) {
 	}
 }
 
+// triesText matches what a field is called that counts the tries of a program which have failed.
+var triesText = regexp.MustCompile(`(?i)(retry|retries|attempts?|failures?|errors?)(count|number)?$`)
+
+// hideTries takes from a status what counts how often something was tried: as often as something went wrong.
+func hideTries(status map[string]any) {
+	for key, value := range status {
+		switch value := value.(type) {
+		case map[string]any:
+			hideTries(value)
+		case int64, float64:
+			if triesText.MatchString(key) {
+				status[key] = mayDiffer
+			}
+		}
+	}
+}
+
 // flatten appends the lines of a tree.
 func flatten(path string, v any, generation int64, text func(string) string, lines *[]string) {
 	switch v := v.(type) {
@@ -383,6 +403,9 @@ func flatten(path string, v any, generation int64, text func(string) string, lin
 			*lines = append(*lines, path+" = {}")
 		}
 	case []any:
+		if unordered(path) {
+			v = inOrder(v, text)
+		}
 		names := typesOf(v)
 		for i, value := range v {
 			flatten(fmt.Sprintf("%s[%s]", path, names[i]), value, generation, text, lines)
@@ -407,6 +430,35 @@ func flatten(path string, v any, generation int64, text func(string) string, lin
 			*lines = append(*lines, path+" = "+text(string(data)))
 		}
 	}
+}
+
+// unordered reports whether the order of a list says when its elements have come, and nothing else: those of a status,
+// finalizers and owners. A program that adds to the end of such a list is right, whatever it has seen first.
+func unordered(path string) bool {
+	return strings.HasPrefix(path, ".status.") || path == ".metadata.finalizers" || path == ".metadata.ownerReferences"
+}
+
+// inOrder returns a list in the order of what its elements are called in a snapshot.
+func inOrder(list []any, text func(string) string) []any {
+	if len(list) < 2 {
+		return list
+	}
+	type element struct {
+		value any
+		lines []string
+	}
+	all := make([]element, len(list))
+	for i, value := range list {
+		all[i].value = value
+		flatten("", value, 0, text, &all[i].lines)
+		slices.Sort(all[i].lines)
+	}
+	slices.SortStableFunc(all, func(a, b element) int { return slices.Compare(a.lines, b.lines) })
+	sorted := make([]any, len(list))
+	for i, e := range all {
+		sorted[i] = e.value
+	}
+	return sorted
 }
 
 // typesOf returns what the elements of a list are called: by their numbers, or by their types if each has one of its

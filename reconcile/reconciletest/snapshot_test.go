@@ -156,3 +156,46 @@ func TestTheTimeOfTheLastTrigger(t *testing.T) {
 	none["configmaps /a"] = none["configmaps /a"][1:]
 	require.NotEmpty(t, of(at, at).differences(none))
 }
+
+// TestTheOrderOfAList is compared in a spec, and not in a status, nor that of owners and finalizers. What they hold is,
+// and how often.
+func TestTheOrderOfAList(t *testing.T) {
+	server := NewServer(t, Options{})
+	of := func(all ...any) snapshot {
+		o := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "a",
+			"finalizers": all}, "status": map[string]any{"in": map[string]any{"all": all}}}}
+		return snapshotFrom(server, []kept{{schema.GroupResource{Resource: "configmaps"}, o}}, nil,
+			func(*unstructured.Unstructured) {})
+	}
+	first := of("a", "b", map[string]any{"x": "y", "a": int64(1)})
+	require.Empty(t, first.differences(of(map[string]any{"x": "y", "a": int64(1)}, "b", "a")))
+	require.NotEmpty(t, first.differences(of("a", "b", "b", map[string]any{"x": "y", "a": int64(1)})))
+	require.NotEmpty(t, first.differences(of("a", "b", map[string]any{"x": "z", "a": int64(1)})))
+
+	spec := func(all ...any) snapshot {
+		o := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "a"},
+			"spec": map[string]any{"all": all}}}
+		return snapshotFrom(server, []kept{{schema.GroupResource{Resource: "configmaps"}, o}}, nil,
+			func(*unstructured.Unstructured) {})
+	}
+	require.NotEmpty(t, spec("a", "b").differences(spec("b", "a")))
+}
+
+// TestCountsOfTries are not compared, in a status: other numbers are.
+func TestCountsOfTries(t *testing.T) {
+	server := NewServer(t, Options{})
+	of := func(field, name string, n any) snapshot {
+		o := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "a"},
+			field: map[string]any{"of": map[string]any{name: n}}}}
+		return snapshotFrom(server, []kept{{schema.GroupResource{Resource: "configmaps"}, o}}, nil,
+			func(*unstructured.Unstructured) {})
+	}
+	for _, name := range []string{"failures", "installFailures", "retryCount", "numRetries", "attempts", "errorCount"} {
+		require.Empty(t, of("status", name, int64(1)).differences(of("status", name, int64(2))), name)
+		require.NotEmpty(t, of("spec", name, int64(1)).differences(of("spec", name, int64(2))), name)
+	}
+	for _, name := range []string{"failed", "restarts", "ready", "failuresAllowed"} {
+		require.NotEmpty(t, of("status", name, int64(1)).differences(of("status", name, int64(2))), name)
+	}
+	require.NotEmpty(t, of("status", "failures", "some").differences(of("status", "failures", "none")))
+}

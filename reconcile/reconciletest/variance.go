@@ -25,6 +25,8 @@ import (
 //   - What is left of an earlier step: objects that a program which sees no step does not make, that were there before
 //     the last step, and that do not come again when a third party deletes them in the end. Nothing asks for them any
 //     more, and whether they may stay cannot be known: "is reversible" looks at that.
+//   - Which objects are kept of what has been, as the last ten revisions are: in place of one that is left of an earlier
+//     step there may be another one of its resource, which an earlier step has left as well.
 //   - What was given an owner: an object of a user's that is there when the program sees no step, and that in the run
 //     without disturbances had an owner and went with it. Where the program was not done in time, it stays.
 //   - By names that the program draws itself; see drawnName.
@@ -74,9 +76,28 @@ var notSeen = []string{coldStart, unseen, unseenAll, down, downTwice, early, out
 // between returns the differences of an end from a that something has to be blamed for.
 func (v *variance) between(end, a snapshot, by schedule) []difference {
 	blind := slices.ContainsFunc(notSeen, by.has)
-	return slices.DeleteFunc(v.matter(end.differences(a)), func(d difference) bool {
-		return blind && d.onlyInB() && v.given[d.object] && !end.owned(d.object)
+	all := end.differences(a)
+	kept := v.kept(all)
+	return slices.DeleteFunc(v.matter(all), func(d difference) bool {
+		return kept[d.object] || blind && d.onlyInB() && v.given[d.object] && !end.owned(d.object)
 	})
+}
+
+// kept returns the objects that are kept in place of ones that are left, one for one.
+func (v *variance) kept(all []difference) map[string]bool {
+	missing, kept := map[string]int{}, map[string]bool{}
+	for _, d := range all {
+		if d.path == "" && d.b == "" && v.left[d.object] {
+			missing[d.kind()]++
+		}
+	}
+	for _, d := range all {
+		if d.onlyInB() && v.past[d.object] && missing[d.kind()] > 0 {
+			missing[d.kind()]--
+			kept[d.object] = true
+		}
+	}
+	return kept
 }
 
 // learnNoise takes the differences of two runs in which nothing goes wrong.
@@ -268,6 +289,13 @@ func (c learning) left(all []difference) {
 	for _, object := range left {
 		if o.last[object] == nil {
 			c.varies.left[object] = true
+		}
+	}
+	for _, after := range c.ideal.afterStep {
+		for object := range after {
+			if c.ideal.last[object] == nil {
+				c.varies.past[object] = true
+			}
 		}
 	}
 }
