@@ -47,6 +47,10 @@ func (f *Finding) String() string {
 		fmt.Fprintf(&b, "  %s\n", line)
 	}
 	fmt.Fprintf(&b, "again, alone: Replay: %q", f.Replay)
+	if strings.Contains(f.Replay, " "+backTo+" ") || strings.Contains(f.Replay, timeTravel) {
+		fmt.Fprintf(&b, "\nit takes an old list, which a server before 1.34 or a client-go before 0.35 may get; if the "+
+			"program needs newer ones, Off: %q, %q", backTo, timeTravel)
+	}
 	if f.Rule == ruleNoLeaks && len(f.kinds) == 0 {
 		b.WriteString("\nthe search went on, and did not look at goroutines that run the same function any more")
 	}
