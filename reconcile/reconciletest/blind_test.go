@@ -301,8 +301,8 @@ func TestWhatUsersHaveNamedIsNotDrawn(t *testing.T) {
 		greeting("a-gold")))
 }
 
-// TestWhatIsLeftInPlaceOfAnotherIsOne for one: a program that keeps the last two, and does not try a deletion again, has
-// three in the end.
+// TestWhatIsLeftInPlaceOfAnotherIsOne for one: a program that keeps the last two, and does not try a deletion again,
+// has three in the end.
 func TestWhatIsLeftInPlaceOfAnotherIsOne(t *testing.T) {
 	run := plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
 		text, _, _ := unstructured.NestedString(g.Object, "spec", "text")

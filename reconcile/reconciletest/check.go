@@ -306,7 +306,7 @@ type ending struct {
 	changes    map[string]bool // what each of several programs has changed; see authors
 	crowded    bool            // goroutines are left that may be; see leaks
 	guarded    map[string]bool // see guards
-	stays      map[string]bool // see run.eachStart
+	stays      map[string]bool // see gates.eachStart
 }
 
 // run runs a schedule, and counts it.

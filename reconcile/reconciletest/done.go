@@ -14,7 +14,8 @@ var endings = []string{"complete", "completed", "succeeded", "finished", "done",
 	"expired"}
 
 // endTimes are fields of a status that an API sets when an object has come to its end, well or not.
-var endTimes = []string{"completionTime", "completionTimestamp", "endTime", "finishTime", "finishedAt", "terminationTime"}
+var endTimes = []string{"completionTime", "completionTimestamp", "endTime", "finishTime", "finishedAt",
+	"terminationTime"}
 
 // isDone reports whether an object says of itself that it has come to its end, as a Job that is complete, so that
 // nobody makes anew what belonged to it.

@@ -48,7 +48,7 @@ func (f *Finding) String() string {
 	}
 	fmt.Fprintf(&b, "again, alone: Replay: %q", f.Replay)
 	if strings.Contains(f.Replay, " "+backTo+" ") || strings.Contains(f.Replay, timeTravel) {
-		fmt.Fprintf(&b, "\nit takes an old list, which a server before 1.34 or a client-go before 0.35 may get; if the "+
+		fmt.Fprintf(&b, "\nit takes an old list, as with a server before 1.34 or a client-go before 0.35; if the "+
 			"program needs newer ones, Off: %q, %q", backTo, timeTravel)
 	}
 	if f.Rule == ruleNoLeaks && len(f.kinds) == 0 {

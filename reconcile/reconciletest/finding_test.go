@@ -68,8 +68,8 @@ func TestGoroutinesMayBeLeft(t *testing.T) {
 	reconciletest.Check(t, s)
 }
 
-// TestAStartMayLeaveGoroutines to the end of its process, such as one that tidies up a cache: each start leaves as many.
-// The log says so.
+// TestAStartMayLeaveGoroutines to the end of its process, such as one that tidies up a cache: each start leaves as
+// many. The log says so.
 func TestAStartMayLeaveGoroutines(t *testing.T) {
 	s := greets(func(ctx context.Context, cfg *rest.Config) error {
 		for range 2 {

@@ -40,7 +40,7 @@ func (r *run) leaks() {
 		all, left = leftAfter(waits, may)
 	}
 	if len(left) > 0 && len(r.schedule.disturbances) == 0 {
-		r.stays = r.eachStart(left)
+		r.stays = r.gates.eachStart(left)
 		left = slices.DeleteFunc(left, func(g goroutine) bool { return r.stays[g.runs] })
 	}
 	if len(left) > 0 {
@@ -52,20 +52,21 @@ func (r *run) leaks() {
 	}
 }
 
-// eachStart returns the functions of which each incarnation of a program has left as many goroutines, such as what tidies
-// up a cache for as long as the process lives. The end of a process ends them. What is left with each event instead is
-// more of the incarnation that has seen more, and such a process grows: a restart in the end sees less than the steps.
-func (r *run) eachStart(left []goroutine) map[string]bool {
+// eachStart returns the functions of which each incarnation of a program has left as many goroutines, such as what
+// tidies up a cache for as long as the process lives. The end of a process ends them. What is left with each event
+// instead is more of the incarnation that has seen more, and such a process grows: a restart in the end sees less than
+// the steps.
+func (gs *gates) eachStart(left []goroutine) map[string]bool {
 	counts := map[string]map[*process]int{}
 	for _, g := range left {
 		if counts[g.runs] == nil {
 			counts[g.runs] = map[*process]int{}
 		}
-		counts[g.runs][r.gates.process(g.label)]++
+		counts[g.runs][gs.process(g.label)]++
 	}
 	stays := map[string]bool{}
 	for runs, of := range counts {
-		if r.gates.alike(of) {
+		if gs.alike(of) {
 			stays[runs] = true
 		}
 	}

@@ -232,7 +232,8 @@ var unusual = map[string]struct {
 		if err != nil {
 			return err
 		}
-		return setStatus(ctx, c, g, map[string]any{"digest": fmt.Sprintf("%x", sha256.Sum256([]byte(m.Data["password"])))})
+		digest := sha256.Sum256([]byte(m.Data["password"]))
+		return setStatus(ctx, c, g, map[string]any{"digest": fmt.Sprintf("%x", digest)})
 	}},
 	"what it has made stays when a user deletes what it was made for": {greet: func(ctx context.Context,
 		g *unstructured.Unstructured, c clients) error {

@@ -25,8 +25,8 @@ import (
 //   - What is left of an earlier step: objects that a program which sees no step does not make, that were there before
 //     the last step, and that do not come again when a third party deletes them in the end. Nothing asks for them any
 //     more, and whether they may stay cannot be known: "is reversible" looks at that.
-//   - Which objects are kept of what has been, as the last ten revisions are: in place of one that is left of an earlier
-//     step there may be another one of its resource, which an earlier step has left as well.
+//   - Which objects are kept of what has been, as the last ten revisions are: in place of one that is left of an
+//     earlier step there may be another one of its resource, which an earlier step has left as well.
 //   - What was given an owner: an object of a user's that is there when the program sees no step, and that in the run
 //     without disturbances had an owner and went with it. Where the program was not done in time, it stays.
 //   - By names that the program draws itself; see drawnName.
@@ -41,7 +41,7 @@ type variance struct {
 	past    map[string]bool // objects that were there after an earlier step, and are gone in the end
 	given   map[string]bool // objects
 	clocked map[string]bool // kinds of requests
-	stays   map[string]bool // functions; see run.eachStart
+	stays   map[string]bool // functions; see gates.eachStart
 	drawn   []drawnName
 }
 
