@@ -319,3 +319,32 @@ func TestWhatIsLeftInPlaceOfAnotherIsOne(t *testing.T) {
 	require.Equal(t, "repeats a write that failed", replayed(t, run, "v1 seed=0 steps=3: 500 to delete configmaps #1",
 		greeting("hello"), greeting("bye"), greeting("hi")))
 }
+
+// TestAStartLeavesNoMoreGoroutinesThanBefore where more happens, or something goes wrong: one for each object that the
+// process has seen, or one more for each error, is a leak.
+func TestAStartLeavesNoMoreGoroutinesThanBefore(t *testing.T) {
+	forEachObject := func(ctx context.Context, cfg *rest.Config) error {
+		seen := map[types.UID]bool{}
+		return plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+			if !seen[g.GetUID()] {
+				waitForNothing()
+			}
+			seen[g.GetUID()] = true
+			return right(ctx, g, c)
+		})(ctx, cfg)
+	}
+	forEachError := func(ctx context.Context, cfg *rest.Config) error {
+		waitForNothing()
+		return plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+			err := right(ctx, g, c)
+			if apierrors.IsInternalError(err) {
+				waitForNothing()
+			}
+			return err
+		})(ctx, cfg)
+	}
+	require.Equal(t, "leaves no goroutine behind", replayed(t, forEachObject,
+		"v1 seed=0 steps=1: namesake after step 1", greeting("hello")))
+	require.Equal(t, "leaves no goroutine behind", replayed(t, forEachError,
+		"v1 seed=0 steps=1: 500 to create configmaps #1", greeting("hello")))
+}

@@ -86,9 +86,10 @@ const (
 //     disturbance, and is started again as by a kubelet, at once and after 10, 20, 40 and 80 s. "leaves no goroutine
 //     behind", but for one that ends when a time comes, within a year, and those that many programs leave to the end of
 //     their process: of an EventBroadcaster of client-go, of a watch with a filter, and those that each start leaves,
-//     as many each time. More of them with each event would be a leak. Those of an incarnation that has ended with an
-//     error before the end of the run may stay as well, as of one that cannot start. They stay until the test binary
-//     ends, with the server of each run: about a megabyte a run.
+//     as many each time. More of them with each event, or with what goes wrong, would be a leak. Those of an
+//     incarnation that has ended with an error before the end of the run may stay as well, as of one that cannot start,
+//     and those of Scenario.Beside. They stay until the test binary ends, with the server of each run: about a megabyte
+//     a run.
 //   - "has the rights that it needs": the roles allow each request. Check is silent without Scenario.User.
 //   - "has its APIs served": Scenario.Outside has each host that a program asks.
 //   - "has its webhooks served": there is a handler for each webhook that the server had to call, or a program has
@@ -306,7 +307,7 @@ type ending struct {
 	changes    map[string]bool // what each of several programs has changed; see authors
 	crowded    bool            // goroutines are left that may be; see leaks
 	guarded    map[string]bool // see guards
-	stays      map[string]bool // see gates.eachStart
+	stays      map[string]int  // see eachStart
 }
 
 // run runs a schedule, and counts it.

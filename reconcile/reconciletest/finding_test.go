@@ -174,7 +174,6 @@ func TestCheckGoesOnWhenARestartUpdates(t *testing.T) {
 	require.Contains(t, first(t, s).String(), "no disturbance was tried")
 }
 
-// waitForNothing leaves a goroutine behind.
 // leaves is right, but for a goroutine that it leaves when it has something to make.
 func leaves(ctx context.Context, g *unstructured.Unstructured, c clients) error {
 	if _, err := c.core.CoreV1().ConfigMaps("default").Get(ctx, "a", metav1.GetOptions{}); apierrors.IsNotFound(err) {
@@ -183,6 +182,7 @@ func leaves(ctx context.Context, g *unstructured.Unstructured, c clients) error 
 	return right(ctx, g, c)
 }
 
+// waitForNothing leaves a goroutine behind.
 func waitForNothing() {
 	var group lifecycle.Group
 	group.Go("waits", func() { select {} })

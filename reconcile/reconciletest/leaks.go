@@ -20,28 +20,23 @@ import (
 // Those of an EventBroadcaster do not count: they wait for Events, of which there are none any more, and so many right
 // programs leave them to the end of the process. Nor does one that filters a watch. Nor do those of a process that has
 // failed before the end of the run, nor those of a program beside, nor those that the run without disturbances has
-// left; see check.leaves. Nor those that each start leaves; see eachStart.
+// left; see check.leaves. Nor as many as each start leaves; see eachStart.
 func (r *run) leaks() {
 	synctest.Wait()
-	may := func(g goroutine) bool {
-		p := r.gates.process(g.label)
-		return r.leaves[g.runs] || r.varies.stays[g.runs] || librariesText.MatchString(g.String()) ||
-			p != nil && (p.failed() || p.incarnation == 0)
-	}
 	counts := !r.scenario.Parallel && !someStay.Load()
 	if counts && stdruntime.NumGoroutine() <= r.goroutines || len(bubbleGoroutines()) == 0 {
 		return
 	}
-	all, left := leftAfter(time.Minute, may)
+	all, left := leftAfter(r, time.Minute)
 	// A year passes at once, unless something is done in it all the time.
 	began := realTime()
 	for waits := time.Hour; len(left) > 0 && !r.scenario.isOff(ruleNoLeaks) && waits < year &&
 		realTime()-began < busyFor; waits *= 2 {
-		all, left = leftAfter(waits, may)
+		all, left = leftAfter(r, waits)
 	}
 	if len(left) > 0 && len(r.schedule.disturbances) == 0 {
-		r.stays = r.gates.eachStart(left)
-		left = slices.DeleteFunc(left, func(g goroutine) bool { return r.stays[g.runs] })
+		r.stays = eachStart(r, left)
+		left = slices.DeleteFunc(left, func(g goroutine) bool { return r.stays[g.runs] > 0 })
 	}
 	if len(left) > 0 {
 		r.breaks(leaking(left))
@@ -53,21 +48,21 @@ func (r *run) leaks() {
 }
 
 // eachStart returns the functions of which each incarnation of a program has left as many goroutines, such as what
-// tidies up a cache for as long as the process lives. The end of a process ends them. What is left with each event
-// instead is more of the incarnation that has seen more, and such a process grows: a restart in the end sees less than
-// the steps.
-func (gs *gates) eachStart(left []goroutine) map[string]bool {
+// tidies up a cache for as long as the process lives, and how many. The end of a process ends them. What is left with
+// each event instead makes a process grow: of that there is more where more happens, in the steps than after a restart
+// in the end, or in a run in which something goes wrong.
+func eachStart(r *run, left []goroutine) map[string]int {
 	counts := map[string]map[*process]int{}
 	for _, g := range left {
 		if counts[g.runs] == nil {
 			counts[g.runs] = map[*process]int{}
 		}
-		counts[g.runs][gs.process(g.label)]++
+		counts[g.runs][r.gates.process(g.label)]++
 	}
-	stays := map[string]bool{}
+	stays := map[string]int{}
 	for runs, of := range counts {
-		if gs.alike(of) {
-			stays[runs] = true
+		if r.gates.alike(of) {
+			stays[runs] = slices.Max(slices.Collect(maps.Values(of)))
 		}
 	}
 	return stays
@@ -131,11 +126,23 @@ func realTime() time.Duration {
 }
 
 // leftAfter returns the goroutines that are left after a time: all, and those that may not be left.
-func leftAfter(d time.Duration, may func(goroutine) bool) (all, left []goroutine) {
+func leftAfter(r *run, d time.Duration) (all, left []goroutine) {
 	time.Sleep(d)
 	synctest.Wait()
 	all = bubbleGoroutines()
-	return all, slices.DeleteFunc(slices.Clone(all), may)
+	type leaver struct {
+		runs    string
+		process *process
+	}
+	counts := map[leaver]int{}
+	return all, slices.DeleteFunc(slices.Clone(all), func(g goroutine) bool {
+		p := r.gates.process(g.label)
+		if r.leaves[g.runs] || librariesText.MatchString(g.String()) || p != nil && (p.failed() || p.incarnation == 0) {
+			return true
+		}
+		counts[leaver{g.runs, p}]++
+		return p != nil && counts[leaver{g.runs, p}] <= r.varies.stays[g.runs]
+	})
 }
 
 // someStay is whether a run of this process has left goroutines that may be left. They may end during a later run, so

@@ -66,7 +66,7 @@ type run struct {
 	finalizers map[string]bool        // that the program puts on objects or takes off
 	varies     *variance
 	leaves     map[string]bool // see check
-	stays      map[string]bool // see gates.eachStart
+	stays      map[string]int  // see eachStart
 	rewrites   map[string]bool // see check
 	around     *surroundings
 	authors    *authors

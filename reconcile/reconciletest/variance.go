@@ -41,14 +41,14 @@ type variance struct {
 	past    map[string]bool // objects that were there after an earlier step, and are gone in the end
 	given   map[string]bool // objects
 	clocked map[string]bool // kinds of requests
-	stays   map[string]bool // functions; see gates.eachStart
+	stays   map[string]int  // by functions; see eachStart
 	drawn   []drawnName
 }
 
 func newVariance() *variance {
 	return &variance{noise: make(map[string]bool), history: make(map[string]bool), empty: make(map[string]bool),
 		left: make(map[string]bool), past: make(map[string]bool), given: make(map[string]bool),
-		clocked: make(map[string]bool), stays: make(map[string]bool)}
+		clocked: make(map[string]bool), stays: make(map[string]int)}
 }
 
 var (
@@ -155,22 +155,24 @@ func (v *variance) String() string {
 	text := ""
 	for _, part := range []struct {
 		why  string
-		what map[string]bool
+		what []string
 	}{
-		{"not compared, since it differs by the time or the version of the server", v.noise},
-		{"not compared, since it depends on what the program has seen on the way", v.history},
-		{"compared only if it is not empty, since what is empty depends on when it was written anew", v.empty},
-		{"not compared, since nothing asks for it after the last step", v.left},
-		{"allowed to stay, since nobody has given it the owner that it goes with", v.given},
-		{"done by the clock, and so no sign that a restart has changed something", v.clocked},
-		{"left running by each start, as many each time, until the process ends", v.stays},
+		{"not compared, since it differs by the time or the version of the server", named(v.noise)},
+		{"not compared, since it depends on what the program has seen on the way", named(v.history)},
+		{"compared only if it is not empty, since what is empty depends on when it was written anew", named(v.empty)},
+		{"not compared, since nothing asks for it after the last step", named(v.left)},
+		{"allowed to stay, since nobody has given it the owner that it goes with", named(v.given)},
+		{"done by the clock, and so no sign that a restart has changed something", named(v.clocked)},
+		{"left running by each start, as many each time, until the process ends", named(v.stays)},
 	} {
 		if len(part.what) > 0 {
-			text += "\n  " + part.why + ": " + strings.Join(slices.Sorted(maps.Keys(part.what)), ", ")
+			text += "\n  " + part.why + ": " + strings.Join(part.what, ", ")
 		}
 	}
 	return text
 }
+
+func named[V any](what map[string]V) []string { return slices.Sorted(maps.Keys(what)) }
 
 const (
 	// A run that is done later begins by this time later, and in the end has nothing to do for at least idleFor.
