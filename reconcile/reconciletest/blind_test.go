@@ -348,3 +348,30 @@ func TestAStartLeavesNoMoreGoroutinesThanBefore(t *testing.T) {
 	require.Equal(t, "leaves no goroutine behind", replayed(t, forEachError,
 		"v1 seed=0 steps=1: 500 to create configmaps #1", greeting("hello")))
 }
+
+// TestWhatIsLeftInPlaceOfAnotherIsOfItsSort: this program keeps a log of each text, and one that starts anew does not
+// know which settings it has to delete.
+func TestWhatIsLeftInPlaceOfAnotherIsOfItsSort(t *testing.T) {
+	run := func(ctx context.Context, cfg *rest.Config) error {
+		before := ""
+		return plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+			text, _, _ := unstructured.NestedString(g.Object, "spec", "text")
+			if err := makeMap(ctx, c, g, "log-"+text); err != nil {
+				return err
+			}
+			if err := makeMap(ctx, c, g, "settings-"+text); err != nil || before == text {
+				return err
+			}
+			if before != "" {
+				err := c.core.CoreV1().ConfigMaps("default").Delete(ctx, "settings-"+before, metav1.DeleteOptions{})
+				if ignoreGone(err) != nil {
+					return err
+				}
+			}
+			before = text
+			return nil
+		})(ctx, cfg)
+	}
+	require.Equal(t, "ends alike", replayed(t, run, "v1 seed=0 steps=3: down over step 2", greeting("hello"),
+		greeting("bye"), greeting("hi")))
+}

@@ -114,7 +114,8 @@ const (
 //     which nothing goes wrong, and users have not applied that object before.
 //   - By what nothing asks for any more, such as a claim of an earlier size: an object from before the last step that
 //     is made in neither of these two runs, and not again when it is deleted in the end. In its place there may be
-//     another one that an earlier step has left, as the last ten revisions are kept.
+//     another one that an earlier step has left, as the last ten revisions are kept, with the same owners, and with a
+//     name that begins alike.
 //
 // Check logs what it does not compare. A run is not judged in which a third party deletes what a finalizer of others
 // keeps, or in which that keeps an object from being made anew, or in which the server refuses a step with 403 or 422

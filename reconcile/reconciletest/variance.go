@@ -26,7 +26,7 @@ import (
 //     the last step, and that do not come again when a third party deletes them in the end. Nothing asks for them any
 //     more, and whether they may stay cannot be known: "is reversible" looks at that.
 //   - Which objects are kept of what has been, as the last ten revisions are: in place of one that is left of an
-//     earlier step there may be another one of its resource, which an earlier step has left as well.
+//     earlier step there may be another one of its sort, which an earlier step has left as well.
 //   - What was given an owner: an object of a user's that is there when the program sees no step, and that in the run
 //     without disturbances had an owner and went with it. Where the program was not done in time, it stays.
 //   - By names that the program draws itself; see drawnName.
@@ -77,27 +77,40 @@ var notSeen = []string{coldStart, unseen, unseenAll, down, downTwice, early, out
 func (v *variance) between(end, a snapshot, by schedule) []difference {
 	blind := slices.ContainsFunc(notSeen, by.has)
 	all := end.differences(a)
-	kept := v.kept(all)
+	kept := v.kept(all, end, a)
 	return slices.DeleteFunc(v.matter(all), func(d difference) bool {
 		return kept[d.object] || blind && d.onlyInB() && v.given[d.object] && !end.owned(d.object)
 	})
 }
 
 // kept returns the objects that are kept in place of ones that are left, one for one.
-func (v *variance) kept(all []difference) map[string]bool {
+func (v *variance) kept(all []difference, end, a snapshot) map[string]bool {
 	missing, kept := map[string]int{}, map[string]bool{}
 	for _, d := range all {
 		if d.path == "" && d.b == "" && v.left[d.object] {
-			missing[d.kind()]++
+			missing[a.sort(d.object)]++
 		}
 	}
 	for _, d := range all {
-		if d.onlyInB() && v.past[d.object] && missing[d.kind()] > 0 {
-			missing[d.kind()]--
+		if sort := end.sort(d.object); d.onlyInB() && v.past[d.object] && missing[sort] > 0 {
+			missing[sort]--
 			kept[d.object] = true
 		}
 	}
 	return kept
+}
+
+// sort returns what the objects have in common of which a program keeps the last ones: the resource, the namespace, how
+// their names begin, and their owners. How names end tells them apart.
+func (s snapshot) sort(object string) string {
+	name := alikeObjects(object)
+	sort := name[:strings.LastIndexAny(name, "-./")+1]
+	for _, line := range s[object] {
+		if strings.HasPrefix(line, ".metadata.ownerReferences") {
+			sort += "\n" + line
+		}
+	}
+	return sort
 }
 
 // learnNoise takes the differences of two runs in which nothing goes wrong.
