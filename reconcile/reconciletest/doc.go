@@ -394,7 +394,7 @@
 //	                   run.go with steps.go, namesake.go, process.go, gate.go, surroundings.go,
 //	                   outside.go with caller.go; still.go;
 //	                   disturbance.go, judge.go with idempotent.go, manners.go, authors.go, rights.go, leaks.go,
-//	                   done.go, snapshot.go with hashes.go, variance.go with
+//	                   done.go, snapshot.go with hashes.go and aligned.go, variance.go with
 //	                   guarded.go, shortcut.go and drawn.go;
 //	                   finding.go with timeline.go, coverage.go, inorder.go
 //	built-in kinds     builtin.go, deployment.go, batch.go, autoscaling.go, claim.go, disruption.go,

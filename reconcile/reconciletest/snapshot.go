@@ -403,9 +403,6 @@ func flatten(path string, v any, generation int64, text func(string) string, lin
 			*lines = append(*lines, path+" = {}")
 		}
 	case []any:
-		if unordered(path) {
-			v = inOrder(v, text)
-		}
 		names := typesOf(v)
 		for i, value := range v {
 			flatten(fmt.Sprintf("%s[%s]", path, names[i]), value, generation, text, lines)
@@ -430,35 +427,6 @@ func flatten(path string, v any, generation int64, text func(string) string, lin
 			*lines = append(*lines, path+" = "+text(string(data)))
 		}
 	}
-}
-
-// unordered reports whether the order of a list says when its elements have come, and nothing else: those of a status,
-// finalizers and owners. A program that adds to the end of such a list is right, whatever it has seen first.
-func unordered(path string) bool {
-	return strings.HasPrefix(path, ".status.") || path == ".metadata.finalizers" || path == ".metadata.ownerReferences"
-}
-
-// inOrder returns a list in the order of what its elements are called in a snapshot.
-func inOrder(list []any, text func(string) string) []any {
-	if len(list) < 2 {
-		return list
-	}
-	type element struct {
-		value any
-		lines []string
-	}
-	all := make([]element, len(list))
-	for i, value := range list {
-		all[i].value = value
-		flatten("", value, 0, text, &all[i].lines)
-		slices.Sort(all[i].lines)
-	}
-	slices.SortStableFunc(all, func(a, b element) int { return slices.Compare(a.lines, b.lines) })
-	sorted := make([]any, len(list))
-	for i, e := range all {
-		sorted[i] = e.value
-	}
-	return sorted
 }
 
 // typesOf returns what the elements of a list are called: by their numbers, or by their types if each has one of its
@@ -542,7 +510,11 @@ func (s snapshot) differences(a snapshot) []difference {
 			all = append(all, difference{object: key, a: "it"})
 			continue
 		}
-		inA, inB := valuesOf(a[key]), valuesOf(s[key])
+		if slices.Equal(a[key], s[key]) {
+			continue
+		}
+		inA := valuesOf(a[key])
+		inB := aligned(inA, valuesOf(s[key]), unordered)
 		paths := maps.Clone(inA)
 		maps.Copy(paths, inB)
 		for _, path := range slices.Sorted(maps.Keys(paths)) {

@@ -181,7 +181,37 @@ func TestTheOrderOfAList(t *testing.T) {
 	require.NotEmpty(t, spec("a", "b").differences(spec("b", "a")))
 }
 
-// TestCountsOfTries are not compared, in a status: other numbers are.
+// TestTheOrderOfAListIsThatOfTheOther where its elements are not alike, whatever their values are: a version that may
+// differ does not tell them apart. Nor does the order of lists in them.
+func TestTheOrderOfAListIsThatOfTheOther(t *testing.T) {
+	server := NewServer(t, Options{})
+	of := func(all ...any) snapshot {
+		o := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "a"},
+			"status": map[string]any{"parts": all}}}
+		return snapshotFrom(server, []kept{{schema.GroupResource{Resource: "configmaps"}, o}}, nil,
+			func(*unstructured.Unstructured) {})
+	}
+	part := func(at, name string, of ...any) any { return map[string]any{"at": at, "name": name, "of": of} }
+	paths := func(all []difference) (paths []string) {
+		for _, d := range all {
+			paths = append(paths, d.path)
+		}
+		return paths
+	}
+	a := of(part("9", "a"), part("12", "b"))
+	require.Equal(t, []string{".status.parts[0].at", ".status.parts[1].at"},
+		paths(of(part("83", "a"), part("86", "b")).differences(a)))
+	require.Equal(t, []string{".status.parts[0].at"}, paths(of(part("12", "b"), part("83", "a")).differences(a)))
+	require.Equal(t, []string{".status.parts[2].at", ".status.parts[2].name", ".status.parts[2].of"},
+		paths(of(part("7", "c"), part("12", "b"), part("9", "a")).differences(a)))
+
+	a = of(part("1", "a", "x", "y"), part("2", "b", "y", "z"))
+	require.Empty(t, of(part("2", "b", "z", "y"), part("1", "a", "y", "x")).differences(a))
+	require.Equal(t, []string{".status.parts[0].of[1]"},
+		paths(of(part("2", "b", "z", "y"), part("1", "a", "z", "x")).differences(a)))
+}
+
+// TestCountsOfTries are not compared, in a status, where there were more of them: other numbers are.
 func TestCountsOfTries(t *testing.T) {
 	server := NewServer(t, Options{})
 	of := func(field, name string, n any) snapshot {
