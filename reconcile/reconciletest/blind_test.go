@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -374,4 +375,19 @@ func TestWhatIsLeftInPlaceOfAnotherIsOfItsSort(t *testing.T) {
 	}
 	require.Equal(t, "ends alike", replayed(t, run, "v1 seed=0 steps=3: down over step 2", greeting("hello"),
 		greeting("bye"), greeting("hi")))
+}
+
+// TestACountThatIsLost is no count of tries: this program counts the errors in a text only once.
+func TestACountThatIsLost(t *testing.T) {
+	run := plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+		_, err := c.core.CoreV1().ConfigMaps("default").Get(ctx, "a", metav1.GetOptions{})
+		if !apierrors.IsNotFound(err) {
+			return err
+		}
+		text, _, _ := unstructured.NestedString(g.Object, "spec", "text")
+		return errors.Join(right(ctx, g, c), setStatus(ctx, c, g, map[string]any{
+			"errors": int64(strings.Count(text, "e"))}))
+	})
+	require.Equal(t, "ends alike", replayed(t, run, "v1 seed=0 steps=1: crash after create configmaps #1",
+		greeting("hello")))
 }

@@ -101,6 +101,9 @@ const (
 //     differs then is not compared, such as jobs that are named by the time, their number, and a resourceVersion in a
 //     status. If the program makes or deletes something in the 10 minutes, writes of these kinds are no sign that it is
 //     not idempotent.
+//   - By what came first, and by what was tried again: the order of lists in a status, of owners and of finalizers is
+//     never compared, nor is a count in a status that is higher, and whose name ends as if it counted tries, such as
+//     retryCount or failures.
 //   - By names that the program draws itself, such as with the first digits of a UUID: objects that only one of two
 //     runs has are the same but for their names, if these differ in parts of the same length.
 //   - By what the program has seen. It starts after all steps, or sees no event of them. Annotations, labels of objects

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -347,11 +348,8 @@ func stripMetadata(u *unstructured.Unstructured, namesake bool) {
 	if isRevision(u) {
 		delete(u.Object, "revision") // which counts the revisions that there have been
 	}
-	if status, ok := u.Object["status"].(map[string]any); len(status) > 0 && ok {
-		if namesake {
-			status["collisionCount"] = mayDiffer // which controllers of others call so, too
-		}
-		hideTries(status)
+	if status, ok := u.Object["status"].(map[string]any); len(status) > 0 && ok && namesake {
+		status["collisionCount"] = mayDiffer // which controllers of others call so, too
 	}
 	if name := u.GetName(); name != "" { // which a revision may have, too
 		for _, path := range [][]string{{"spec", "hostname"}, {"metadata", "labels", appsv1.StatefulSetPodNameLabel}} {
@@ -371,23 +369,6 @@ func stripMetadata(u *unstructured.Unstructured, namesake bool) {
 		delete(annotations, corev1.EndpointsLastChangeTriggerTime)
 		if delete(annotations, touchedBy); len(annotations) == 0 {
 			delete(metadata, "annotations")
-		}
-	}
-}
-
-// triesText matches what a field is called that counts the tries of a program which have failed.
-var triesText = regexp.MustCompile(`(?i)(retry|retries|attempts?|failures?|errors?)(count|number)?$`)
-
-// hideTries takes from a status what counts how often something was tried: as often as something went wrong.
-func hideTries(status map[string]any) {
-	for key, value := range status {
-		switch value := value.(type) {
-		case map[string]any:
-			hideTries(value)
-		case int64, float64:
-			if triesText.MatchString(key) {
-				status[key] = mayDiffer
-			}
 		}
 	}
 }
@@ -518,12 +499,31 @@ func (s snapshot) differences(a snapshot) []difference {
 		paths := maps.Clone(inA)
 		maps.Copy(paths, inB)
 		for _, path := range slices.Sorted(maps.Keys(paths)) {
-			if inA[path] != inB[path] && inA[path] != mayDiffer && inB[path] != mayDiffer {
+			if inA[path] != inB[path] && inA[path] != mayDiffer && inB[path] != mayDiffer &&
+				!triedMore(path, inA[path], inB[path]) {
 				all = append(all, difference{object: key, path: path, a: inA[path], b: inB[path]})
 			}
 		}
 	}
 	return all
+}
+
+// triesText matches the path of a field in a status that is called as one that counts the tries which have failed. What
+// is allowed at most says what there is.
+var (
+	triesText = regexp.MustCompile(`(?i)^\.status\.[^\[]*(retry|retries|attempts?|failures?|errors?)(count|number)?$`)
+	mostText  = regexp.MustCompile(`(?i)\.(max|min|allowed)[^.]*$`)
+)
+
+// triedMore reports whether a count of tries is higher in B than in A: as much higher as more went wrong. A lower one
+// has lost some, or counts something else.
+func triedMore(path, a, b string) bool {
+	if !triesText.MatchString(path) || mostText.MatchString(path) {
+		return false
+	}
+	inA, errA := strconv.ParseInt(cmp.Or(a, "0"), 10, 64)
+	inB, errB := strconv.ParseInt(cmp.Or(b, "0"), 10, 64)
+	return errA == nil && errB == nil && inA < inB
 }
 
 // valuesOf returns the values of lines by their paths.

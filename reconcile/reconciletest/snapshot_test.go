@@ -216,16 +216,22 @@ func TestCountsOfTries(t *testing.T) {
 	server := NewServer(t, Options{})
 	of := func(field, name string, n any) snapshot {
 		o := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "a"},
-			field: map[string]any{"of": map[string]any{name: n}}}}
+			field: map[string]any{"of": map[string]any{name: n, "x": "y"}}}}
+		if n == nil {
+			unstructured.RemoveNestedField(o.Object, field, "of", name)
+		}
 		return snapshotFrom(server, []kept{{schema.GroupResource{Resource: "configmaps"}, o}}, nil,
 			func(*unstructured.Unstructured) {})
 	}
 	for _, name := range []string{"failures", "installFailures", "retryCount", "numRetries", "attempts", "errorCount"} {
-		require.Empty(t, of("status", name, int64(1)).differences(of("status", name, int64(2))), name)
-		require.NotEmpty(t, of("spec", name, int64(1)).differences(of("spec", name, int64(2))), name)
-	}
-	for _, name := range []string{"failed", "restarts", "ready", "failuresAllowed"} {
+		require.Empty(t, of("status", name, int64(10)).differences(of("status", name, int64(9))), name)
+		require.Empty(t, of("status", name, int64(1)).differences(of("status", name, nil)), name)
 		require.NotEmpty(t, of("status", name, int64(1)).differences(of("status", name, int64(2))), name)
+		require.NotEmpty(t, of("status", name, nil).differences(of("status", name, int64(2))), name)
+		require.NotEmpty(t, of("spec", name, int64(2)).differences(of("spec", name, int64(1))), name)
+	}
+	for _, name := range []string{"failed", "restarts", "ready", "failuresAllowed", "maxRetries"} {
+		require.NotEmpty(t, of("status", name, int64(2)).differences(of("status", name, int64(1))), name)
 	}
 	require.NotEmpty(t, of("status", "failures", "some").differences(of("status", "failures", "none")))
 }
