@@ -391,3 +391,15 @@ func TestACountThatIsLost(t *testing.T) {
 	require.Equal(t, "ends alike", replayed(t, run, "v1 seed=0 steps=1: crash after create configmaps #1",
 		greeting("hello")))
 }
+
+// TestWhatHasNoEndYet is made anew by a right program when a third party deletes it: it may end later, or the program
+// may only have seen it.
+func TestWhatHasNoEndYet(t *testing.T) {
+	for name, status := range map[string]map[string]any{
+		"it ends later": {"phase": "Open", "endTime": "2100-01-01T00:00:00Z"},
+		"it is seen":    {"conditions": []any{map[string]any{"type": "Processed", "status": "True"}}},
+	} {
+		require.Equal(t, "ends alike", replayed(t, plain(once(status)),
+			"v1 seed=0 steps=1: delete configmaps in step 1", greeting("hello")), name)
+	}
+}

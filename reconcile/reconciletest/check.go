@@ -127,9 +127,9 @@ const (
 // The end of a run is not compared in which a third party deletes what is controlled by an object that is done, and
 // still is in the end: a condition of it such as Complete, Succeeded, Finished or Done is True, or its phase, state or
 // status is one of these, as jobStatus of a RayJob may be, or its status has the time of its end, such as
-// completionTime, or it is a Job that has failed. Nobody has to make anew a Job of something that is complete, unless
-// Scenario.Settled asks for it. Where something fails for good with a pod that is deleted, as what runs it only once
-// does, "delete pods" has to be in Off.
+// completionTime, and that is over, or it is a Job that has failed. Nobody has to make anew a Job of something that is
+// complete, unless Scenario.Settled asks for it. Where something fails for good with a pod that is deleted, as what
+// runs it only once does, "delete pods" has to be in Off.
 //
 // In place of the search [Scenario.Explore] runs all schedules with so many crashes, stale caches and errors.
 //

@@ -3,6 +3,7 @@ package reconciletest
 import (
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -10,10 +11,14 @@ import (
 
 // endings are how APIs call that an object has come to its end: as the type of a condition, or the value of isOwnPhase.
 // What has failed is not among them, but for a Job, as many programs try that again.
-var endings = []string{"complete", "completed", "succeeded", "finished", "done", "ended", "processed", "executed",
-	"expired"}
+var endings = []string{"complete", "completed", "succeeded", "finished", "done", "ended", "expired"}
 
-// endTimes are fields of a status that an API sets when an object has come to its end, well or not.
+// endPhases are more of them, as values of isOwnPhase. A condition of such a type may only say that the program has
+// seen the object as it is now, which does not come to an end with that.
+var endPhases = []string{"processed", "executed"}
+
+// endTimes are fields of a status that an API sets when an object has come to its end, well or not. One in the future
+// says when that will be.
 var endTimes = []string{"completionTime", "completionTimestamp", "endTime", "finishTime", "finishedAt",
 	"terminationTime"}
 
@@ -37,11 +42,18 @@ func isDone(i item) bool {
 	status, _, _ := unstructured.NestedMap(o.Object, "status")
 	for name, value := range status {
 		text, _ := value.(string)
-		if ended(text) && isOwnPhase(name, o.GetKind()) || text != "" && slices.Contains(endTimes, name) {
+		phase := ended(text) || slices.Contains(endPhases, strings.ToLower(text))
+		if phase && isOwnPhase(name, o.GetKind()) || slices.Contains(endTimes, name) && isOver(text) {
 			return true
 		}
 	}
 	return false
+}
+
+// isOver reports whether a text is a time that has come.
+func isOver(text string) bool {
+	at, err := time.Parse(time.RFC3339, text)
+	return err == nil && !at.After(time.Now())
 }
 
 // isOwnPhase reports whether a field of a status says how far the object itself has come: phase, state and status, and

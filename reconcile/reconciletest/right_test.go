@@ -200,7 +200,7 @@ var unusual = map[string]struct {
 		steps: reconciletest.ApplyYAML(greeting("hello")),
 	},
 	"what belonged to something that has the time of its end": {
-		greet: once(map[string]any{"phase": "Errored", "completionTime": "2026-11-27T05:00:00Z"}),
+		greet: once(map[string]any{"phase": "Errored", "completionTime": "1999-12-31T05:00:00Z"}),
 		steps: reconciletest.ApplyYAML(greeting("hello")),
 	},
 	"what belonged to something that is done": {
@@ -232,8 +232,8 @@ var unusual = map[string]struct {
 		if err != nil {
 			return err
 		}
-		digest := sha256.Sum256([]byte(m.Data["password"]))
-		return setStatus(ctx, c, g, map[string]any{"digest": fmt.Sprintf("%x", digest)})
+		digest := fmt.Sprintf("%x", sha256.Sum256([]byte(m.Data["password"])))
+		return setStatus(ctx, c, g, map[string]any{"digest": digest})
 	}},
 	"what it has made stays when a user deletes what it was made for": {greet: func(ctx context.Context,
 		g *unstructured.Unstructured, c clients) error {
