@@ -329,9 +329,10 @@
 // testdata/effects.txt has a run of a small program with each of them.
 //
 // A client that lists at resourceVersion 0, as client-go's reflector does where lists are not streamed, meets "back
-// to". Informers of this library list at the newest version, and do not. Lists are streamed, and never old, where the
-// server is of Kubernetes 1.34 or newer and client-go of 0.35 or newer, with their default feature gates: a program
-// that needs both has "back to" and "old cache after" in Off.
+// to". Informers of this library list at the newest version, and do not. Lists of informers are streamed, and never
+// old, where the server is of Kubernetes 1.34 or newer and client-go of 0.35 or newer, with their default feature
+// gates: a program that needs both, and lists nothing at resourceVersion 0 itself, has "back to" and "old cache after"
+// in Off.
 //
 // What a program on this library does by a schedule is the same each time, on any machine, unless the program itself
 // draws random numbers, or ranges over a map or over what an informer's All or an Index's Get returns, which have no

@@ -48,8 +48,9 @@ func (f *Finding) String() string {
 	}
 	fmt.Fprintf(&b, "again, alone: Replay: %q", f.Replay)
 	if strings.Contains(f.Replay, " "+backTo+" ") || strings.Contains(f.Replay, timeTravel) {
-		fmt.Fprintf(&b, "\nit takes an old list, as with a server before 1.34 or a client-go before 0.35; if the "+
-			"program needs newer ones, Off: %q, %q", backTo, timeTravel)
+		fmt.Fprintf(&b, "\nit takes an old list, which an informer may get of a server before 1.34 or with a "+
+			"client-go before 0.35; if the program needs newer ones, and lists nothing at resourceVersion 0 itself, "+
+			"Off: %q, %q", backTo, timeTravel)
 	}
 	if f.Rule == ruleNoLeaks && len(f.kinds) == 0 {
 		b.WriteString("\nthe search went on, and did not look at goroutines that run the same function any more")

@@ -289,6 +289,18 @@ func TestFindingWithoutADisturbanceSaysThatNoneWasTried(t *testing.T) {
 	require.NotContains(t, first(t, mistaken()).String(), "no disturbance was tried")
 }
 
+// TestAnOldListIsSaidToBeOne by a finding that needs it, as not every server has such.
+func TestAnOldListIsSaidToBeOne(t *testing.T) {
+	for by, hinted := range map[string]bool{
+		"back to create configmaps #1": true, "old cache after step 1": true,
+		"down in step 1; old cache after step 1": true,
+		"down in step 1; cut in step 1":          false,
+	} {
+		f := &reconciletest.Finding{Replay: "v1 seed=0 steps=1: " + by}
+		require.Equal(t, hinted, strings.Contains(f.String(), `Off: "back to", "old cache after"`), by)
+	}
+}
+
 func TestCheckSwitchesOffByName(t *testing.T) {
 	s := mistaken()
 	s.Off = []string{"ends alike", "repeats a write that failed", "is idempotent"}
