@@ -235,3 +235,18 @@ func TestCountsOfTries(t *testing.T) {
 	}
 	require.NotEmpty(t, of("status", "failures", "some").differences(of("status", "failures", "none")))
 }
+
+// TestWhatIsOfOneSort has the same resource, namespace and owners, and a name that begins alike.
+func TestWhatIsOfOneSort(t *testing.T) {
+	const owner = ".metadata.ownerReferences[0].name = "
+	s := snapshot{"jobs.batch default/a-x": {owner + "a", ".spec.x = 1"}, "jobs.batch default/a-y": {owner + "a"},
+		"jobs.batch default/a-z": {owner + "b"}, "jobs.batch default/b-x": {owner + "a"},
+		"jobs.batch team-a/a-x": {owner + "a"}, "jobs.batch default/a-27-x": {owner + "a"},
+		"jobs.batch default/a-28-y": {owner + "a"}, "pods default/a-x": {owner + "a"}}
+	require.Equal(t, s.sort("jobs.batch default/a-x"), s.sort("jobs.batch default/a-y"))
+	require.Equal(t, s.sort("jobs.batch default/a-27-x"), s.sort("jobs.batch default/a-28-y"), "numbers say nothing")
+	for _, other := range []string{"jobs.batch default/a-z", "jobs.batch default/b-x", "jobs.batch team-a/a-x",
+		"jobs.batch default/a-27-x", "pods default/a-x"} {
+		require.NotEqual(t, s.sort("jobs.batch default/a-x"), s.sort(other), other)
+	}
+}
