@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -402,4 +403,17 @@ func TestWhatHasNoEndYet(t *testing.T) {
 		require.Equal(t, "ends alike", replayed(t, plain(once(status)),
 			"v1 seed=0 steps=1: delete configmaps in step 1", greeting("hello")), name)
 	}
+}
+
+// TestAJobOfSomethingThatIsDoneRunsOnce: a program that does not watch its Job, and makes it anew when it starts, runs
+// it again.
+func TestAJobOfSomethingThatIsDoneRunsOnce(t *testing.T) {
+	run := plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+		job := &batchv1.Job{ObjectMeta: controlled(g), Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{
+			Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever,
+				Containers: []corev1.Container{{Name: "a", Image: "a"}}}}}}
+		_, err := c.core.BatchV1().Jobs("default").Create(ctx, job, metav1.CreateOptions{})
+		return errors.Join(ignoreThere(err), complete(ctx, c, g))
+	})
+	require.Equal(t, "is idempotent", replayed(t, run, "v1 seed=0 steps=1: delete jobs in step 1", greeting("hello")))
 }

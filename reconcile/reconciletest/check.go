@@ -128,8 +128,9 @@ const (
 // still is in the end: a condition of it such as Complete, Succeeded, Finished or Done is True, or its phase, state or
 // status is one of these, as jobStatus of a RayJob may be, or its status has the time of its end, such as
 // completionTime, and that is over, or it is a Job that has failed. Nobody has to make anew a Job of something that is
-// complete, unless Scenario.Settled asks for it. Where something fails for good with a pod that is deleted, as what
-// runs it only once does, "delete pods" has to be in Off.
+// complete, unless Scenario.Settled asks for it, and a restart may make anew what does nothing by itself, such as a
+// ServiceAccount. Where something fails for good with a pod that is deleted, as what runs it only once does, "delete
+// pods" has to be in Off.
 //
 // In place of the search [Scenario.Explore] runs all schedules with so many crashes, stale caches and errors.
 //

@@ -5,8 +5,12 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // endings are how APIs call that an object has come to its end: as the type of a condition, or the value of isOwnPhase.
@@ -78,14 +82,37 @@ func (r *stepRun) controller(res *Resource, id identity) (owner item) {
 	return owner
 }
 
+// needless is what a third party has deleted of an object that was done: nobody has to make it anew.
+type needless struct {
+	owner    item
+	resource schema.GroupResource
+	key      types.NamespacedName
+}
+
 // outlived reports whether a third party has deleted what belonged to objects that were done, and still are: then the
 // end of the run says nothing.
 func (r verdict) outlived() bool {
-	for _, owner := range r.outliving {
-		now := r.server.lookup(owner.resource, keyOf(owner.object))
-		if now == nil || now.GetUID() != owner.object.GetUID() || !isDone(item{now, owner.resource}) {
+	for _, gone := range r.outliving {
+		now := r.server.lookup(gone.owner.resource, keyOf(gone.owner.object))
+		if now == nil || now.GetUID() != gone.owner.object.GetUID() || !isDone(item{now, gone.owner.resource}) {
 			return false
 		}
 	}
 	return len(r.outliving) > 0
+}
+
+// inert are resources whose objects do nothing by themselves.
+var inert = []schema.GroupResource{corev1.Resource("configmaps"), corev1.Resource("persistentvolumeclaims"),
+	corev1.Resource("secrets"), corev1.Resource("serviceaccounts"), corev1.Resource("services"),
+	rbacv1.Resource("roles"), rbacv1.Resource("rolebindings")}
+
+// remade reports whether a write of a restart only makes anew what belonged to something that is done, and does nothing
+// by itself: who does not watch such an account sees only then that it is gone. A Job would run once more.
+func (r verdict) remade(e line) bool {
+	return len(e.changes) > 0 && r.outlived() && !slices.ContainsFunc(e.changes, func(c event) bool {
+		return c.old != nil || !slices.Contains(inert, c.resource) ||
+			!slices.ContainsFunc(r.outliving, func(gone needless) bool {
+				return gone.resource == c.resource && gone.key == keyOf(c.object)
+			})
+	})
 }

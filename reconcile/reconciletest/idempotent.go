@@ -28,7 +28,7 @@ func (r verdict) rest(settled bool) {
 	}
 	wrong := &breach{rule: ruleIdempotent, detail: []string{"everything was settled; a restart has written:"}}
 	for _, e := range r.trace[before:] {
-		if e.weight != wrote || r.varies.clocked[e.kind] || r.rewrites[e.kind] {
+		if e.weight != wrote || r.varies.clocked[e.kind] || r.rewrites[e.kind] || r.remade(e) {
 			continue
 		}
 		if fields, compared := r.rewritten(e); compared {

@@ -207,6 +207,21 @@ var unusual = map[string]struct {
 		greet: once(map[string]any{"phase": "Done"}),
 		steps: reconciletest.ApplyYAML(greeting("hello")),
 	},
+	"the account of something that is complete, which nobody watches": {
+		greet: func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+			account := &corev1.ServiceAccount{ObjectMeta: controlled(g)}
+			_, err := c.core.CoreV1().ServiceAccounts("default").Create(ctx, account, metav1.CreateOptions{})
+			if err := ignoreThere(err); err != nil {
+				return err
+			}
+			account, err = c.core.CoreV1().ServiceAccounts("default").Get(ctx, g.GetName(), metav1.GetOptions{})
+			if err != nil || !metav1.IsControlledBy(account, g) {
+				return errors.Join(err, errors.New("the one of a namesake is there"))
+			}
+			return complete(ctx, c, g)
+		},
+		steps: reconciletest.ApplyYAML(greeting("hello")),
+	},
 	"a status that keeps the last texts": {greet: func(ctx context.Context, g *unstructured.Unstructured,
 		c clients) error {
 		text, _, _ := unstructured.NestedString(g.Object, "spec", "text")
@@ -447,6 +462,18 @@ func once(status map[string]any) greetFunc {
 		}
 		return setStatus(ctx, c, g, status)
 	}
+}
+
+// controlled is the metadata of what a Greeting controls.
+func controlled(g *unstructured.Unstructured) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: g.GetName(), OwnerReferences: []metav1.OwnerReference{
+		*metav1.NewControllerRef(g, greetings.GroupVersion().WithKind("Greeting"))}}
+}
+
+// complete gives a Greeting the condition Complete, unless it has it.
+func complete(ctx context.Context, c clients, g *unstructured.Unstructured) error {
+	return setStatus(ctx, c, g, map[string]any{"conditions": []any{
+		map[string]any{"type": "Complete", "status": "True"}}})
 }
 
 // claimed makes a pod and the claim that it uses, unless they are there.

@@ -83,9 +83,8 @@ type run struct {
 	cold       bool             // not all steps are done
 	calmed     bool             // nothing goes wrong any more
 	// void: it judges nothing; the schedule has led to what no program can undo, or the world is not done.
-	void bool
-	// outliving are objects that were done when a third party deleted what belonged to them.
-	outliving []item
+	void      bool
+	outliving []needless
 	hurried   bool // the next step is due, whatever the program does
 	hurriedAt time.Time
 	answered  time.Time // when the programs have seen all answers of APIs that are late

@@ -388,7 +388,7 @@ func (r *stepRun) stray(d disturbance) {
 		}
 		r.happened[d] = true
 		if owner := r.controller(res, id); owner.object != nil && isDone(owner) {
-			r.outliving = append(r.outliving, owner)
+			r.outliving = append(r.outliving, needless{owner, res.GroupResource(), id.key()})
 		}
 		r.note(hurt, "a third party deletes %s %s/%s", id.resource, id.namespace, id.name)
 		if err := directDelete(r.ctx, r.server, res, id.namespace, id.name, background); err != nil {
