@@ -89,5 +89,5 @@ spec:
 			}
 			return errors.Join(errs...)
 		},
-	}, resource, "vaultconnections")
+	}, resource, "vaultconnections", "vaultauthglobals")
 }
