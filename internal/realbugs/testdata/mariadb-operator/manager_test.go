@@ -75,7 +75,7 @@ func run(ctx context.Context, cfg *rest.Config, add adds) error {
 		Scheme:                 scheme,
 		Metrics:                metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress: "0",
-		Controller:             config.Controller{MaxConcurrentReconciles: 10, SkipNameValidation: &again},
+		Controller:             config.Controller{SkipNameValidation: &again},
 	})
 	if err != nil {
 		return err
