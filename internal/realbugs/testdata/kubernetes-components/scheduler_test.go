@@ -4,15 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controller/resourceclaim"
 
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
@@ -73,52 +73,23 @@ spec:
 	})
 }
 
-// releases stands in for the controller of ResourceClaims, which takes the devices of pods that are gone back.
-func releases(ctx context.Context, cfg *rest.Config) error {
+// claims is the controller of ResourceClaims. It takes the devices of pods that are gone back, and gives a pod that is
+// bound its claim again, where the scheduler has not seen that it is.
+func claims(ctx context.Context, cfg *rest.Config) error {
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return err
 	}
-	for {
-		// What fails is tried again in the next round.
-		if pods, err := client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{}); err == nil {
-			claims, err := client.ResourceV1().ResourceClaims("default").List(ctx, metav1.ListOptions{})
-			for i := 0; err == nil && i < len(claims.Items); i++ {
-				_ = release(ctx, client, &claims.Items[i], pods.Items)
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(2 * time.Second):
-		}
-	}
-}
-
-// release takes from a claim the pods that are gone, and its devices with the last of them.
-func release(ctx context.Context, client kubernetes.Interface, c *resourcev1.ResourceClaim, pods []corev1.Pod) error {
-	users := slices.Clone(c.Status.ReservedFor)
-	users = slices.DeleteFunc(users, func(r resourcev1.ResourceClaimConsumerReference) bool {
-		return !slices.ContainsFunc(pods, func(p corev1.Pod) bool { return p.UID == r.UID })
-	})
-	claims := client.ResourceV1().ResourceClaims(c.Namespace)
-	if len(users) == len(c.Status.ReservedFor) && (c.DeletionTimestamp == nil || len(users) > 0) {
-		return nil
-	}
-	if len(users) < len(c.Status.ReservedFor) || c.Status.Allocation != nil {
-		if c.Status.ReservedFor = users; len(users) == 0 {
-			c.Status.Allocation = nil
-		}
-		var err error
-		if c, err = claims.UpdateStatus(ctx, c, metav1.UpdateOptions{}); err != nil {
-			return err
-		}
-	}
-	if i := slices.Index(c.Finalizers, resourcev1.Finalizer); i >= 0 && c.Status.Allocation == nil {
-		c.Finalizers = slices.Delete(c.Finalizers, i, i+1)
-		_, err := claims.Update(ctx, c, metav1.UpdateOptions{})
+	factory := informers.NewSharedInformerFactory(client, 0)
+	c, err := resourceclaim.NewController(klog.FromContext(ctx), client, factory.Core().V1().Pods(),
+		factory.Scheduling().V1beta1().PodGroups(), factory.Resource().V1().ResourceClaims(),
+		factory.Resource().V1().ResourceClaimTemplates())
+	if err != nil {
 		return err
 	}
+	factory.Start(ctx.Done())
+	c.Run(ctx, 1)
+	factory.Shutdown()
 	return nil
 }
 
@@ -172,7 +143,7 @@ spec:
 	}
 	check(t, nil, reconciletest.Scenario{
 		Run: schedules, World: &reconciletest.World{},
-		Beside: []func(context.Context, *rest.Config) error{kubelets, releases},
+		Beside: []func(context.Context, *rest.Config) error{kubelets, claims},
 		Steps: reconciletest.ApplyYAML(class+nodeOf("first", "a")+published("first", 1, "gpu")+asks("one", "gpu")+
 			asks("two", "nic"), published("first", 2, "gpu", "nic"),
 			nodeOf("second", "b")+published("second", 1, "disk")+asks("three", "disk")),
