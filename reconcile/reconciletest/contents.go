@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // Object is what [Get] and [List] return: a pointer to a type of k8s.io/api, to a type of your own for a custom
@@ -125,7 +124,7 @@ func export[T Object](s *Server, r *Resource, held object) T {
 		s.t.Fatalf("reconciletest: %v is no pointer to a type of objects", reflect.TypeFor[T]())
 	}
 	t = reflect.New(kind.Elem()).Interface().(T)
-	if known, _, err := scheme.Scheme.ObjectKinds(t); err == nil && known[0].Kind != r.Kind {
+	if known, _, err := r.scheme().ObjectKinds(t); err == nil && known[0].Kind != r.Kind {
 		s.t.Fatalf("reconciletest: %s is of kind %s, and a %T is not", r.GroupResource(), r.Kind, t)
 	}
 	named := copyOf(held)

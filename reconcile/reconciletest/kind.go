@@ -1,6 +1,7 @@
 package reconciletest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
@@ -24,6 +27,9 @@ type Kind struct {
 	// Resource says how the kind is called. Its hooks, Scale and Status are not looked at.
 	Resource
 	Registry Registry
+	// Scheme has the types of the objects, and Types says how their fields are managed. Nil: client-go has both.
+	Scheme *runtime.Scheme
+	Types  managedfields.TypeConverter
 	// Discovery is what the discovery documents say of the kind and its subresources.
 	Discovery []metav1.APIResource
 	// ResetFields leave out the fields that no write can change, and so nobody owns, for each subresource that takes
@@ -42,7 +48,7 @@ type Kind struct {
 }
 
 // Registry is what Kubernetes does with the objects of a kind when they are written. It holds none of them: the server
-// gives it what is stored, and stores what it returns. Objects are those of k8s.io/api, in the version of the [Kind].
+// gives it what is stored, and stores what it returns. Objects are those of the scheme, in the version of the [Kind].
 // It changes none that it is given but to default it, and keeps none. Safe for concurrent use.
 type Registry interface {
 	// Default fills in what an object leaves open, in place.
@@ -77,7 +83,7 @@ func (k Kind) resource() Resource {
 	r.builtin = &rules{
 		kind: &k,
 		new: func() object {
-			o, err := scheme.Scheme.New(r.gvk())
+			o, err := k.scheme().New(k.gvk())
 			if err != nil {
 				panic(err) // Start has made one
 			}
@@ -88,6 +94,9 @@ func (k Kind) resource() Resource {
 		createOnUpdate: k.CreateOnUpdate, returnDeleted: k.ReturnDeleted, orphans: k.Orphans,
 		ownsNothing: k.OwnsNothing,
 	}
+	if k.Scheme != nil {
+		r.builtin.codecs = serializer.NewCodecFactory(k.Scheme)
+	}
 	if gvr := k.GroupVersionResource; gvr == mutatingConfigurations || gvr == validatingConfigurations {
 		r.builtin.beyond = hooksBeyond // it is this server that asks the webhooks
 	}
@@ -97,6 +106,9 @@ func (k Kind) resource() Resource {
 	return r
 }
 
+// scheme has the types of the kind.
+func (k *Kind) scheme() *runtime.Scheme { return cmp.Or(k.Scheme, scheme.Scheme) }
+
 // withKinds returns the built-in kinds of a server, with those that Kubernetes' own code serves in place of models.
 func withKinds(o Options) ([]Resource, error) {
 	if len(o.Kinds) > 0 && o.Base != nil {
@@ -105,7 +117,7 @@ func withKinds(o Options) ([]Resource, error) {
 	var all []Resource
 	given := make(map[schema.GroupVersionResource]bool)
 	for _, k := range o.Kinds {
-		if _, err := scheme.Scheme.New(k.gvk()); err != nil {
+		if _, err := k.scheme().New(k.gvk()); err != nil {
 			return nil, fmt.Errorf("Options.Kinds: %w", err)
 		}
 		given[k.GroupVersionResource] = true

@@ -81,9 +81,12 @@ func (r *Resource) manageFields(types managedfields.TypeConverter) error {
 
 // manageKind makes the field managers of a kind that Kubernetes' own code serves.
 func manageKind(r *Resource, types managedfields.TypeConverter, k *Kind) (err error) {
+	if k.Types != nil {
+		types = k.Types
+	}
 	for subresource, filter := range k.ResetFields {
-		r.fieldManagers[subresource], err = managedfields.NewDefaultFieldManager(types, scheme.Scheme, defaulter{r},
-			scheme.Scheme, r.gvk(), r.GroupVersion(), subresource, filter)
+		r.fieldManagers[subresource], err = managedfields.NewDefaultFieldManager(types, k.scheme(), defaulter{r},
+			k.scheme(), r.gvk(), r.GroupVersion(), subresource, filter)
 		if err != nil {
 			return err
 		}

@@ -13,8 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // Resource describes one version of a kind of custom resource, as a CustomResourceDefinition does. [ReadCRDs] makes it
@@ -72,6 +74,8 @@ type rules struct {
 	new func() object
 	// kind, if set, has the registry that judges writes; of what is below, only what [Kind.resource] sets applies then.
 	kind *Kind
+	// codecs are those of the scheme of kind, if it has one.
+	codecs serializer.CodecFactory
 	// conditionalUpdate: an update has to give the resourceVersion that it is based on.
 	conditionalUpdate bool
 	// createOnUpdate: an update creates the object if there is none.
@@ -139,15 +143,23 @@ func (r *Resource) make() object {
 	return o
 }
 
+// scheme has the types of the objects, unless they are custom resources.
+func (r *Resource) scheme() *runtime.Scheme {
+	if k := registered(r); k != nil {
+		return k.scheme()
+	}
+	return scheme.Scheme
+}
+
 // makeList returns an empty list.
-func (r *Resource) makeList(scheme *runtime.Scheme) (runtime.Object, error) {
+func (r *Resource) makeList() (runtime.Object, error) {
 	gvk := r.GroupVersion().WithKind(cmp.Or(r.ListKind, r.Kind+"List"))
 	if r.custom() {
 		u := &unstructured.UnstructuredList{Object: map[string]any{}}
 		u.SetGroupVersionKind(gvk)
 		return u, nil
 	}
-	list, err := scheme.New(gvk)
+	list, err := r.scheme().New(gvk)
 	if err == nil {
 		list.GetObjectKind().SetGroupVersionKind(gvk)
 	}

@@ -49,7 +49,8 @@ type Options struct {
 	// and one for that path itself, which is discovery: it answers with an APIResourceList. Before that the roles and
 	// the faults of the link apply; the header X-Remote-User names the link's user. The handler runs on the goroutine
 	// of the client, at the same time as for other clients, and its answer goes out when it returns: it cannot serve
-	// watches. A group that the server has itself is refused.
+	// watches. A group that the server has itself is refused. No APIService is needed, and those that package builtin
+	// keeps lead no request here.
 	Aggregated map[schema.GroupVersion]http.Handler
 	// Webhooks are handlers of the webhooks that the server calls: those of a MutatingWebhookConfiguration and a
 	// ValidatingWebhookConfiguration, and those of conversions. A key is the host of a URL, with or without its port,
@@ -296,6 +297,14 @@ func install(s *Server, r *Resource) error {
 	return nil
 }
 
+// codecsOf returns what encodes and decodes objects of a resource; nil: Statuses.
+func (s *Server) codecsOf(r *Resource) serializer.CodecFactory {
+	if r != nil && r.scheme() != scheme.Scheme {
+		return r.builtin.codecs
+	}
+	return s.codecs
+}
+
 // orderedResources returns the resources in a fixed order.
 func orderedResources(s *Server) []*Resource {
 	return slices.SortedFunc(maps.Values(s.resources.all()), func(a, b *Resource) int {
@@ -382,7 +391,7 @@ func prefixOf(s *Server, resource, namespace, name string) string {
 
 // makeList makes the list that is the answer to a request for these objects, which it shares.
 func (s *Server) makeList(r *Resource, objects []object) (runtime.Object, error) {
-	list, err := r.makeList(scheme.Scheme)
+	list, err := r.makeList()
 	if err != nil {
 		return nil, err
 	}

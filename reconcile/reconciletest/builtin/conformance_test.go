@@ -32,8 +32,8 @@ type conversation struct {
 	Name string
 	// Brief says that a controller inside of the real API server writes the object as well, so that only creations are
 	// compared.
-	Brief                                bool
-	Good, Bad, Change, Immutable, Status map[string]any
+	Brief                                       bool
+	Good, Tried, Bad, Change, Immutable, Status map[string]any
 }
 
 // TestConformance has the same conversation about each kind with the server in memory and with a real one, and compares
@@ -203,6 +203,9 @@ func talk(t *testing.T, config *rest.Config, namespace string, k reconciletest.K
 	say("POST", "", object, objectOf(t, k, name, nil, nil))
 	say("POST", "", object, objectOf(t, k, "A_/b", c.Good, nil))
 	say("POST", "?dryRun=All", object, good)
+	if c.Tried != nil {
+		say("POST", "?dryRun=All", object, objectOf(t, k, name, c.Good, c.Tried))
+	}
 	say("POST", "", object, good)
 	say("POST", "", object, good)
 	if c.Brief {

@@ -14,6 +14,7 @@
 //	v1                            ConfigMap, Endpoints, LimitRange, Node, PersistentVolume, PersistentVolumeClaim, Pod,
 //	                              PodTemplate, ReplicationController, ResourceQuota, Secret, ServiceAccount
 //	admissionregistration.k8s.io  webhook configurations, admission policies and their bindings
+//	apiregistration.k8s.io        APIService
 //	apps                          ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet
 //	autoscaling/v2                HorizontalPodAutoscaler (not served at v1)
 //	batch                         CronJob, Job
@@ -51,7 +52,12 @@
 //   - Users who have not all rights, beyond [reconciletest.Options.Roles], which say who may do what: a Role is not
 //     checked for escalation, and a binding by a user who has not the verb bind on its role is refused with 501.
 //   - What a real server makes when it starts, such as the ClusterRoles cluster-admin and view, the PriorityClasses
-//     of the system, FlowSchemas and the ServiceCIDR kubernetes.
+//     of the system, FlowSchemas, the ServiceCIDR kubernetes, and the APIServices of its own groups.
+//   - What an APIService does: it is stored, and leads no request anywhere, which [reconciletest.Options.Aggregated]
+//     does; so what it says of discovery and of priorities has no effect. The controllers inside of a real server make
+//     one for each version of a custom resource, say of one with a Service whether that answers, and of one that has
+//     lost its Service that it is available. Nobody does that here: a program or a test has to. A new one without a
+//     Service is available at once, as on a real server.
 //   - An order of what is invalid: Kubernetes walks through some fields, such as labels and quantities, in the order
 //     of a Go map, so that of an object with several such mistakes the causes and the message differ from run to run,
 //     here as on a real server.
@@ -110,7 +116,7 @@
 // Measured on two cores of an EPYC that others used as well, so that the ratios count. Making the kinds takes 25 ms,
 // once in a process. A server takes 6.3 ms and 750 kB to start, and without Kinds 3.8 ms and 330 kB
 // (BenchmarkNewServer); to create, update and delete a ReplicaSet takes 1.5 times as long as with its model
-// (BenchmarkWrites), since each write converts the object to the internal version and back. 1,640 packages are linked.
+// (BenchmarkWrites), since each write converts the object to the internal version and back. 1,678 packages are linked.
 // To compile those of them that the build cache did not have after a build of the control plane took 130 s of processor
 // time, when pods, claims and the other kinds of the core group were not among them. A module with other versions of
 // the dependencies pays again, since the build cache keeps packages by what they import. A binary that does not import

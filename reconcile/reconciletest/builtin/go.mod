@@ -11,6 +11,8 @@ require (
 	k8s.io/apiserver v0.37.2
 	k8s.io/client-go v0.37.2
 	k8s.io/component-base v0.37.2
+	k8s.io/kube-aggregator v0.37.1
+	k8s.io/kube-openapi v0.0.0-20260721132016-d427ff9ee9ad
 	k8s.io/kubernetes v1.37.1
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.2
 	sigs.k8s.io/yaml v1.6.0
@@ -112,7 +114,6 @@ require (
 	k8s.io/dynamic-resource-allocation v0.37.1 // indirect
 	k8s.io/endpointslice v0.37.1 // indirect
 	k8s.io/klog/v2 v2.140.0 // indirect
-	k8s.io/kube-openapi v0.0.0-20260721132016-d427ff9ee9ad // indirect
 	k8s.io/kubelet v0.37.1 // indirect
 	k8s.io/streaming v0.37.2 // indirect
 	k8s.io/utils v0.0.0-20260626114624-be93311217bd // indirect
@@ -147,6 +148,7 @@ replace (
 	k8s.io/controller-manager => k8s.io/controller-manager v0.37.1
 	k8s.io/dynamic-resource-allocation => k8s.io/dynamic-resource-allocation v0.37.1
 	k8s.io/endpointslice => k8s.io/endpointslice v0.37.1
+	k8s.io/kube-aggregator => k8s.io/kube-aggregator v0.37.1
 	k8s.io/kubelet => k8s.io/kubelet v0.37.1
 	k8s.io/streaming => k8s.io/streaming v0.37.1
 )

@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
+	aggregatorscheme "k8s.io/kube-aggregator/pkg/apiserver/scheme"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	_ "k8s.io/kubernetes/pkg/apis/admissionregistration/install"
 	_ "k8s.io/kubernetes/pkg/apis/apps/install"
@@ -96,6 +98,7 @@ func providers() []provider {
 	return []provider{
 		core{},
 		admissionregistration.RESTStorageProvider{Authorizer: anybody, DiscoveryClient: noDiscovery{}},
+		aggregation{},
 		apps.StorageProvider{},
 		autoscaling.RESTStorageProvider{},
 		batch.RESTStorageProvider{},
@@ -206,7 +209,10 @@ func makeKinds() (all []reconciletest.Kind, err error) {
 		}
 		for version, byPath := range group.VersionedResourcesStorageMap {
 			gv := schema.GroupVersion{Group: p.GroupName(), Version: version}
-			kinds, err := kindsOf(gv, byPath)
+			kinds, err := kindsOf(gv, cmp.Or(group.Scheme, legacyscheme.Scheme), byPath)
+			if err == nil && group.Scheme == aggregatorscheme.Scheme {
+				err = addTypes(kinds)
+			}
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", gv, err)
 			}
@@ -225,12 +231,14 @@ func makeKinds() (all []reconciletest.Kind, err error) {
 }
 
 // kindsOf returns the kinds of a version, by what the storages of their paths such as "jobs" and "jobs/status" can do.
-func kindsOf(gv schema.GroupVersion, byPath map[string]rest.Storage) (all []reconciletest.Kind, err error) {
+func kindsOf(gv schema.GroupVersion, scheme *runtime.Scheme, byPath map[string]rest.Storage) (
+	all []reconciletest.Kind, err error) {
 	byName := map[string]*registry{}
 	for path, s := range byPath {
 		name, subresource, _ := strings.Cut(path, "/")
 		if byName[name] == nil {
-			byName[name] = &registry{resource: gv.WithResource(name), storages: map[string]rest.Storage{}}
+			byName[name] = &registry{resource: gv.WithResource(name), scheme: scheme,
+				storages: map[string]rest.Storage{}}
 		}
 		byName[name].storages[subresource] = s
 	}
@@ -250,7 +258,7 @@ func kindsOf(gv schema.GroupVersion, byPath map[string]rest.Storage) (all []reco
 // describe says of a kind what its storages do.
 func (r *registry) describe() (k reconciletest.Kind, err error) {
 	main := r.storages[""]
-	if r.kind, err = kindOf(r.resource.GroupVersion(), main); err != nil {
+	if r.kind, err = r.kindOf(main); err != nil {
 		return k, err
 	}
 	if r.store, err = storeOf(main); err != nil {
@@ -287,7 +295,7 @@ func (r *registry) describe() (k reconciletest.Kind, err error) {
 // dispose says how objects of the kind are deleted, and whether an update creates one.
 func (r *registry) dispose(k *reconciletest.Kind) {
 	ctx := r.context(reconciletest.Attempt{})
-	if o, err := legacyscheme.Scheme.New(r.kind); err == nil {
+	if o, err := r.scheme.New(r.kind); err == nil {
 		o.GetObjectKind().SetGroupVersionKind(r.kind)
 		k.Deprecated = deprecation.WarningMessage(o)
 	}
@@ -311,11 +319,12 @@ func (r *registry) dispose(k *reconciletest.Kind) {
 }
 
 // kindOf returns the kind of what a storage takes and returns.
-func kindOf(gv schema.GroupVersion, s rest.Storage) (schema.GroupVersionKind, error) {
+func (r *registry) kindOf(s rest.Storage) (schema.GroupVersionKind, error) {
+	gv := r.resource.GroupVersion()
 	if p, ok := s.(rest.GroupVersionKindProvider); ok {
 		return p.GroupVersionKind(gv), nil
 	}
-	kinds, _, err := legacyscheme.Scheme.ObjectKinds(s.New())
+	kinds, _, err := r.scheme.ObjectKinds(s.New())
 	if err != nil {
 		return schema.GroupVersionKind{}, err
 	}
@@ -330,7 +339,7 @@ func kindOf(gv schema.GroupVersion, s rest.Storage) (schema.GroupVersionKind, er
 // discovered is what a real server says of a storage, by what it can do.
 func (r *registry) discovered(subresource string, s rest.Storage) (metav1.APIResource, error) {
 	one := metav1.APIResource{Name: r.resource.Resource, Namespaced: r.storages[""].(rest.Scoper).NamespaceScoped()}
-	gvk, err := kindOf(r.resource.GroupVersion(), s)
+	gvk, err := r.kindOf(s)
 	if err != nil {
 		return one, err
 	}

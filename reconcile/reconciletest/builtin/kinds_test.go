@@ -33,6 +33,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/featuregate"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	aggregatorapply "k8s.io/kube-aggregator/pkg/client/applyconfiguration/apiregistration/v1"
+	aggregator "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	internalcore "k8s.io/kubernetes/pkg/apis/core"
 	"sigs.k8s.io/yaml"
 
@@ -611,6 +614,49 @@ func TestServersShareTheKinds(t *testing.T) {
 			require.Equal(t, o.Generation, o.Status.ObservedGeneration)
 			require.EqualValues(t, 1+writes, *o.Spec.Replicas)
 		}
+	}
+}
+
+// TestAPIServices are kept as the real server keeps them, and route nothing: nobody says whether a server that is not
+// local answers, and the versions of custom resources get none.
+func TestAPIServices(t *testing.T) {
+	server := reconciletest.NewServer(t, reconciletest.Options{Kinds: Kinds()})
+	for _, media := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
+		config := server.Config()
+		config.ContentType = media
+		services := aggregator.NewForConfigOrDie(config).ApiregistrationV1().APIServices()
+		list, err := services.List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		require.Empty(t, list.Items)
+		w, err := services.Watch(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		defer w.Stop()
+
+		o := &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: "v1.example.com"},
+			Spec: apiregistrationv1.APIServiceSpec{Group: "example.com", Version: "v1", GroupPriorityMinimum: 1000,
+				VersionPriority: 15, Service: &apiregistrationv1.ServiceReference{Namespace: "default", Name: "s"}}}
+		o, err = services.Create(t.Context(), o, metav1.CreateOptions{})
+		require.NoError(t, err)
+		require.EqualValues(t, 443, *o.Spec.Service.Port)
+		require.Empty(t, o.Status.Conditions)
+		require.Equal(t, o.Spec, (<-w.ResultChan()).Object.(*apiregistrationv1.APIService).Spec)
+
+		o.Spec.Service.Port = new(int32(8443))
+		o, err = services.Update(t.Context(), o, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		_, err = services.ApplyStatus(t.Context(), aggregatorapply.APIService(o.Name).WithStatus(
+			aggregatorapply.APIServiceStatus().WithConditions(aggregatorapply.APIServiceCondition().
+				WithType(apiregistrationv1.Available).WithStatus(apiregistrationv1.ConditionTrue))),
+			metav1.ApplyOptions{FieldManager: "a"})
+		require.NoError(t, err)
+		stored, ok := reconciletest.Get[*apiregistrationv1.APIService](server, "apiservices", "", o.Name)
+		require.True(t, ok)
+		require.Equal(t, []any{int32(8443), apiregistrationv1.ConditionTrue},
+			[]any{*stored.Spec.Service.Port, stored.Status.Conditions[0].Status})
+		err = kubernetes.NewForConfigOrDie(server.Config()).RESTClient().Get().AbsPath("/apis/example.com/v1/things").
+			Do(t.Context()).Error()
+		requireNotModelled(t, err)
+		require.NoError(t, services.Delete(t.Context(), o.Name, metav1.DeleteOptions{}))
 	}
 }
 

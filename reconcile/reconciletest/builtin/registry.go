@@ -14,7 +14,6 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/warning"
-	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
@@ -24,6 +23,7 @@ import (
 type registry struct {
 	resource schema.GroupVersionResource
 	kind     schema.GroupVersionKind
+	scheme   *runtime.Scheme
 	storages map[string]rest.Storage // by subresource; "" is the object itself
 	store    *genericregistry.Store  // of storages[""]
 }
@@ -33,7 +33,7 @@ var _ reconciletest.Registry = &registry{}
 // Default makes an object what it is once it has been decoded: with defaults, and what a conversion to the internal
 // version and back adds, such as an annotation of DaemonSets.
 func (r *registry) Default(o runtime.Object) {
-	legacyscheme.Scheme.Default(o)
+	r.scheme.Default(o)
 	is, err := r.internal(o)
 	if err != nil {
 		return
@@ -87,7 +87,7 @@ func (r *registry) Update(w reconciletest.Attempt, o, live runtime.Object) (made
 		return nil, false, err
 	}
 	storage, ok := r.storages[w.Subresource].(rest.Updater)
-	if k, err := kindOf(r.resource.GroupVersion(), r.storages[w.Subresource]); !ok || err != nil || k != r.kind {
+	if k, err := r.kindOf(r.storages[w.Subresource]); !ok || err != nil || k != r.kind {
 		storage = r.storages[""].(rest.Updater) // such as of a Scale, which the server has turned into its object
 	}
 	info := rest.DefaultUpdatedObjectInfo(nil, func(context.Context, runtime.Object, runtime.Object) (runtime.Object,
@@ -128,20 +128,20 @@ func (r *registry) admit(w reconciletest.Attempt, is, was runtime.Object) error 
 
 // internal returns a copy of an object in the internal version.
 func (r *registry) internal(o runtime.Object) (runtime.Object, error) {
-	is, err := legacyscheme.Scheme.New(r.kind.GroupKind().WithVersion(runtime.APIVersionInternal))
+	is, err := r.scheme.New(r.kind.GroupKind().WithVersion(runtime.APIVersionInternal))
 	if err != nil {
 		return nil, err
 	}
-	return is, legacyscheme.Scheme.Convert(o.DeepCopyObject(), is, nil) // a conversion shares memory
+	return is, r.scheme.Convert(o.DeepCopyObject(), is, nil) // a conversion shares memory
 }
 
 // external returns an object in the version of the kind.
 func (r *registry) external(o runtime.Object) (runtime.Object, error) {
-	is, err := legacyscheme.Scheme.New(r.kind)
+	is, err := r.scheme.New(r.kind)
 	if err != nil {
 		return nil, err
 	}
-	if err := legacyscheme.Scheme.Convert(o, is, nil); err != nil {
+	if err := r.scheme.Convert(o, is, nil); err != nil {
 		return nil, err
 	}
 	is.GetObjectKind().SetGroupVersionKind(r.kind)
