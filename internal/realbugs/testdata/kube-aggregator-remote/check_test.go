@@ -159,12 +159,10 @@ spec:
 ---
 `
 	reconciletest.Check(t, reconciletest.Scenario{
-		Run: run,
-		Server: reconciletest.Options{Kinds: builtin.Kinds(), Resources: []reconciletest.Resource{{Kind: "APIService",
-			ClusterScoped: true, Status: true,
-			GroupVersionResource: apiregistrationv1.SchemeGroupVersion.WithResource("apiservices")}}},
-		World: &reconciletest.World{},
-		Limit: time.Minute,
+		Run:    run,
+		Server: reconciletest.Options{Kinds: builtin.Kinds()},
+		World:  &reconciletest.World{},
+		Limit:  time.Minute,
 		Steps: append(reconciletest.ApplyYAML(api("metrics")+api("other"), server+service("metrics"), service("other")),
 			reconciletest.Delete("services", "default", "metrics")),
 		Settled: func(s *reconciletest.Server) error {

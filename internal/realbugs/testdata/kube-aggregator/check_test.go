@@ -58,8 +58,6 @@ func check(t *testing.T, c starts, s reconciletest.Scenario) {
 		return nil
 	}
 	s.Server.Kinds = builtin.Kinds()
-	s.Server.Resources = []reconciletest.Resource{{Kind: "APIService", ClusterScoped: true, Status: true,
-		GroupVersionResource: apiregistrationv1.SchemeGroupVersion.WithResource("apiservices")}}
 	s.Limit = time.Minute
 	reconciletest.Check(t, s)
 }
