@@ -58,7 +58,7 @@ func (s *Server) accepted(header string, r *Resource) (format, error) {
 		if media == runtime.ContentTypeProtobuf && r != nil && r.custom() && !metadataOnly {
 			continue
 		}
-		info, _ := runtime.SerializerInfoForMediaType(s.codecsOf(r).SupportedMediaTypes(), media)
+		info, _ := runtime.SerializerInfoForMediaType(codecsOf(s, r).SupportedMediaTypes(), media)
 		return format{info, metadataOnly}, nil
 	}
 	if unknown != "" {
@@ -200,7 +200,7 @@ func (s *Server) read(r *Resource, media string, body []byte) (o object, found [
 		}
 		return u, found, nil
 	}
-	info, ok := runtime.SerializerInfoForMediaType(s.codecsOf(r).SupportedMediaTypes(), media)
+	info, ok := runtime.SerializerInfoForMediaType(codecsOf(s, r).SupportedMediaTypes(), media)
 	if !ok || media != runtime.ContentTypeJSON && media != runtime.ContentTypeProtobuf {
 		return nil, nil, unsupportedMediaType(runtime.ContentTypeJSON, runtime.ContentTypeProtobuf)
 	}

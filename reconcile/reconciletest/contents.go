@@ -124,7 +124,7 @@ func export[T Object](s *Server, r *Resource, held object) T {
 		s.t.Fatalf("reconciletest: %v is no pointer to a type of objects", reflect.TypeFor[T]())
 	}
 	t = reflect.New(kind.Elem()).Interface().(T)
-	if known, _, err := r.scheme().ObjectKinds(t); err == nil && known[0].Kind != r.Kind {
+	if known, _, err := schemeOf(r).ObjectKinds(t); err == nil && known[0].Kind != r.Kind {
 		s.t.Fatalf("reconciletest: %s is of kind %s, and a %T is not", r.GroupResource(), r.Kind, t)
 	}
 	named := copyOf(held)

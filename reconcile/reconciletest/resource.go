@@ -143,8 +143,8 @@ func (r *Resource) make() object {
 	return o
 }
 
-// scheme has the types of the objects, unless they are custom resources.
-func (r *Resource) scheme() *runtime.Scheme {
+// schemeOf has the types of the objects of a resource, unless they are custom resources.
+func schemeOf(r *Resource) *runtime.Scheme {
 	if k := registered(r); k != nil {
 		return k.scheme()
 	}
@@ -159,7 +159,7 @@ func (r *Resource) makeList() (runtime.Object, error) {
 		u.SetGroupVersionKind(gvk)
 		return u, nil
 	}
-	list, err := r.scheme().New(gvk)
+	list, err := schemeOf(r).New(gvk)
 	if err == nil {
 		list.GetObjectKind().SetGroupVersionKind(gvk)
 	}

@@ -297,9 +297,9 @@ func install(s *Server, r *Resource) error {
 	return nil
 }
 
-// codecsOf returns what encodes and decodes objects of a resource; nil: Statuses.
-func (s *Server) codecsOf(r *Resource) serializer.CodecFactory {
-	if r != nil && r.scheme() != scheme.Scheme {
+// codecsOf returns what a server encodes and decodes objects of a resource with; nil: Statuses.
+func codecsOf(s *Server, r *Resource) serializer.CodecFactory {
+	if r != nil && schemeOf(r) != scheme.Scheme {
 		return r.builtin.codecs
 	}
 	return s.codecs
