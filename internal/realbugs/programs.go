@@ -482,28 +482,33 @@ var programs = []program{
 		name: "mariadb-operator", module: "github.com/mariadb-operator/mariadb-operator", new: "v0.38.1", nth: 5,
 		wants: true, definitions: "config/crd/bases/*.yaml",
 		controllers: []controller{
-			{test: "Backup"}, {test: "Restore"},
+			{test: "Backup", first: "of the scenario: a claim that outlives its Backup"},
+			{test: "Restore", first: "of the scenario: an account that nobody needs any more"},
 		},
 	},
 	{
 		name: "spark-operator", module: "github.com/kubeflow/spark-operator/v2", new: "v2.4.0", nth: 5, wants: true,
 		definitions: "config/crd/bases/*.yaml",
 		controllers: []controller{
-			{test: "SparkConnect"}, {test: "MutatingWebhookConfiguration"}, {test: "ValidatingWebhookConfiguration"},
+			{test: "SparkConnect", first: "silent"},
+			{test: "MutatingWebhookConfiguration", first: "silent"},
+			{test: "ValidatingWebhookConfiguration", first: "silent"},
 		},
 	},
 	{
 		name: "frr-k8s", module: "github.com/metallb/frr-k8s", new: "v0.0.21", nth: 5, wants: true,
 		definitions: "config/crd/bases/*.yaml",
 		controllers: []controller{
-			{test: "NodeStateCleaner"}, {test: "BGPSessionState"},
+			{test: "NodeStateCleaner", first: "silent"},
+			{test: "BGPSessionState", first: "silent"},
 		},
 	},
 	{
 		name: "vault-secrets-operator", module: "github.com/hashicorp/vault-secrets-operator", new: "v0.10.0", nth: 5,
 		wants: true, definitions: "chart/crds/*.yaml",
 		controllers: []controller{
-			{test: "SecretTransformation"}, {test: "VaultAuth"},
+			{test: "SecretTransformation", first: "silent"},
+			{test: "VaultAuth", first: "of the wiring: a definition was missing"},
 		},
 	},
 	{
@@ -512,49 +517,53 @@ var programs = []program{
 		definitions:   "config/crd/standard/gateway.networking.k8s.io_gatewayclasses.yaml",
 		definitionsOf: "sigs.k8s.io/gateway-api",
 		controllers: []controller{
-			{test: "GatewayClass"},
+			{test: "GatewayClass", first: "silent"},
 		},
 	},
 	{
 		name: "kubernetes-components", module: "k8s.io/kubernetes", new: "v1.37.1", nth: 5, wants: true,
 		versions: []string{"internal/controlplane"},
 		controllers: []controller{
-			{test: "APIServerLeases"},
-			{test: "SystemNamespaces"},
-			{test: "DefaultServiceCIDR"},
-			{test: "ClusterAuthenticationTrust"},
-			{test: "PriorityAndFairness"},
-			{test: "NodeLease"},
-			{test: "Scheduler"},
-			{test: "SchedulerPreemption"},
-			{test: "SchedulerDevices"},
-			{test: "SchedulerVolumes"},
+			{test: "APIServerLeases", first: "silent"},
+			{test: "SystemNamespaces", first: "silent"},
+			{test: "DefaultServiceCIDR", first: "silent"},
+			{test: "ClusterAuthenticationTrust", first: "real: what others add is overwritten"},
+			{test: "PriorityAndFairness", first: "silent"},
+			{test: "NodeLease", first: "silent"},
+			{test: "Scheduler", first: "silent"},
+			{test: "SchedulerPreemption", first: "silent"},
+			{test: "SchedulerDevices", first: "of the scenario: nobody gave claims back"},
+			{test: "SchedulerVolumes", first: "silent"},
 		},
 	},
 	{
 		name: "kube-aggregator-remote", module: "k8s.io/kube-aggregator", new: "v0.37.1", nth: 5, wants: true,
-		controllers: []controller{{test: "RemoteAvailability"}},
+		controllers: []controller{{test: "RemoteAvailability", first: "of the model: no APIServices"}},
 	},
 	{
 		name: "virtual-kubelet", module: "github.com/virtual-kubelet/virtual-kubelet", new: "v1.14.1", nth: 5,
 		wants: true, controllers: []controller{
-			{test: "Node"},
+			{test: "Node", first: "silent"},
 		},
 	},
 	{
 		name: "cluster-api-extensions", module: "sigs.k8s.io/cluster-api", new: "v1.14.2", nth: 5, wants: true,
 		definitions: "core/config/crd/bases/runtime.cluster.x-k8s.io_extensionconfigs.yaml",
 		controllers: []controller{
-			{test: "ExtensionConfig"},
+			{test: "ExtensionConfig", first: "silent"},
 		},
 	},
 	{
 		name: "karpenter-nodes", module: "sigs.k8s.io/karpenter", new: "v1.14.1", nth: 5, outside: true,
 		definitions: "kwok/*/crds/*.yaml",
 		controllers: []controller{
-			{test: "NodeClaimHydration"}, {test: "NodeHydration"}, {test: "RegistrationHealth"},
-			{test: "GarbageCollection"}, {test: "Counter"}, {test: "NodeOverlay"},
-			{test: "CapacityBuffer"},
+			{test: "NodeClaimHydration", first: "silent"},
+			{test: "NodeHydration", first: "silent"},
+			{test: "RegistrationHealth", first: "silent"},
+			{test: "GarbageCollection", first: "silent"},
+			{test: "Counter", first: "silent"},
+			{test: "NodeOverlay", first: "silent"},
+			{test: "CapacityBuffer", first: "silent"},
 		},
 	},
 	{
@@ -563,13 +572,13 @@ var programs = []program{
 		versions:    []string{"internal/controlplane"},
 		definitions: "install/*machineset.Default.crd.yaml",
 		controllers: []controller{
-			{test: "MachineSet"},
+			{test: "MachineSet", first: "silent"},
 		},
 	},
 	{
 		name: "cloud-provider-vsphere", module: "k8s.io/cloud-provider-vsphere", new: "v1.32.2", nth: 5, wants: true,
 		controllers: []controller{
-			{test: "IPAddressAllocation"},
+			{test: "IPAddressAllocation", first: "silent"},
 		},
 	},
 }
