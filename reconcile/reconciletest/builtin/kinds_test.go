@@ -36,6 +36,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	aggregatorapply "k8s.io/kube-aggregator/pkg/client/applyconfiguration/apiregistration/v1"
 	aggregator "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	internalcore "k8s.io/kubernetes/pkg/apis/core"
 	"sigs.k8s.io/yaml"
 
@@ -567,7 +568,7 @@ subjects: [{kind: ServiceAccount, name: worker, namespace: default}]
 
 // TestWhatCannotBeShownIsNotAskedAbout: webhooks get objects in the version of the kind, or are not called.
 func TestWhatCannotBeShownIsNotAskedAbout(t *testing.T) {
-	r := &registry{kind: corev1.SchemeGroupVersion.WithKind("Unknown")}
+	r := &registry{kind: corev1.SchemeGroupVersion.WithKind("Unknown"), scheme: legacyscheme.Scheme}
 	w := reconciletest.Attempt{Admit: func(o, _ runtime.Object) error {
 		t.Errorf("asked about %v", o)
 		return nil
