@@ -406,14 +406,7 @@ func TestCheckFinds(t *testing.T) {
 			}))
 		},
 		"leaves no goroutine behind": func() reconciletest.Scenario {
-			return greets(plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
-				go func() {
-					for { // nothing ends it
-						time.Sleep(time.Hour)
-					}
-				}()
-				return right(ctx, g, c)
-			}))
+			return greets(plain(leaves))
 		},
 		"runs until its ctx ends": func() reconciletest.Scenario {
 			return greets(func(context.Context, *rest.Config) error { return errors.New("no luck today") })

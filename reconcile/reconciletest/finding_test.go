@@ -64,7 +64,7 @@ func rules(all []*reconciletest.Finding) (names []string) {
 // process.
 func TestGoroutinesMayBeLeft(t *testing.T) {
 	s := greets(plain(leaves))
-	s.Budget, s.Off = 100*time.Millisecond, []string{"leaves no goroutine behind"}
+	s.Explore, s.Off = reconciletest.Exhaustive{Crashes: 1}, []string{"leaves no goroutine behind"}
 	reconciletest.Check(t, s)
 }
 
@@ -123,8 +123,9 @@ func TestAProcessThatFailsMayLeaveGoroutines(t *testing.T) {
 func TestAGoroutineThatIsLeftDoesNotEndTheSearch(t *testing.T) {
 	s := mistaken()
 	s.Run = func(ctx context.Context, cfg *rest.Config) error {
-		var group lifecycle.Group       // whose function is none that says what is left
-		for range 1 + starts.Add(1)%2 { // with as many at each start they would be the process's
+		var group lifecycle.Group // whose function is none that says what is left
+		n := starts.Add(1)
+		for range min(1+n%2, max(0, 40-n)) { // with as many at each start they would be the process's
 			group.Go("ticks", func() {
 				for { // nothing ends it
 					time.Sleep(time.Hour)
@@ -233,7 +234,7 @@ func TestAHandlerOfEventsMayNotBeLeft(t *testing.T) {
 	starts := 1
 	s := greets(func(ctx context.Context, cfg *rest.Config) error {
 		broadcaster := record.NewBroadcaster()
-		for range starts {
+		for range 1 + starts%2 {
 			broadcaster.StartEventWatcher(func(*corev1.Event) { select {} })
 		}
 		starts++ // see above
