@@ -47,16 +47,15 @@ func TestReadiness(t *testing.T) {
 
 func TestLiveness(t *testing.T) {
 	t.Parallel()
-	// How the first process has ended can be seen for as long as the second one does not start.
+	// How the second process has ended can be seen for as long as the third one does not start.
 	w := newWorldOn(t, cluster.Shared(t), processnode.Options{RestartBackOff: 10 * time.Second})
-	// It is sick only once it hears no SIGTERM, however long it takes to start.
-	pod := w.pod("sick", "deaf", "add=/shared/deaf", "hang")
-	pod.Spec.Volumes = []corev1.Volume{emptyDir("v")}
+	// Each process is sick only once it hears no SIGTERM, however long it takes to start: the file is in the directory
+	// of the container, which is emptied before each start.
+	pod := w.pod("sick", "deaf", "add=deaf", "hang")
 	c := &pod.Spec.Containers[0]
-	c.VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/shared"}}
 	c.LivenessProbe = &corev1.Probe{FailureThreshold: 1, PeriodSeconds: 1, TimeoutSeconds: 60,
 		TerminationGracePeriodSeconds: new(int64(1)), ProbeHandler: corev1.ProbeHandler{
-			Exec: &corev1.ExecAction{Command: []string{"test", container, "unless=/shared/deaf", "exit=5"}}}}
+			Exec: &corev1.ExecAction{Command: []string{"test", container, "unless=deaf", "exit=5"}}}}
 	began := time.Now()
 	w.create(pod)
 	pod = w.until("sick", "ended", waits("CrashLoopBackOff"))
