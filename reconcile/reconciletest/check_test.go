@@ -74,8 +74,8 @@ func startsWith(annotation string) func(context.Context, *rest.Config) error {
 	}
 }
 
-// TestWhatIsMaskedMayBeWrittenAllTheTime, such as when a program has looked at something the last time.
-func TestWhatIsMaskedMayBeWrittenAllTheTime(t *testing.T) {
+// TestCheckLetsMaskedFieldsChangeAllTheTime, such as when a program has looked at something the last time.
+func TestCheckLetsMaskedFieldsChangeAllTheTime(t *testing.T) {
 	s := greets(plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
 		for ctx.Err() == nil {
 			if err := right(ctx, g, c); err != nil {

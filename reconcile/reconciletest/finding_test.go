@@ -92,9 +92,9 @@ func TestAProgramBesideMayLeaveGoroutines(t *testing.T) {
 	reconciletest.Check(t, s)
 }
 
-// TestAProcessThatFailsMayLeaveGoroutines, as one that is killed while it starts: they end with it. Those of a process
-// that runs to the end may not be left, whatever its Run returns.
-func TestAProcessThatFailsMayLeaveGoroutines(t *testing.T) {
+// TestCheckLetsAProcessThatFailsLeaveGoroutines, as one that is killed while it starts: they end with it. Those of a
+// process that runs to the end may not be left, whatever its Run returns.
+func TestCheckLetsAProcessThatFailsLeaveGoroutines(t *testing.T) {
 	var failsAtItsEnd bool
 	s := greets(func(ctx context.Context, cfg *rest.Config) error {
 		core, err := kubernetes.NewForConfig(cfg)
@@ -118,9 +118,9 @@ func TestAProcessThatFailsMayLeaveGoroutines(t *testing.T) {
 	require.Equal(t, "leaves no goroutine behind", first(t, s).Rule)
 }
 
-// TestAGoroutineThatIsLeftDoesNotEndTheSearch: it is a finding, and so is what is wrong otherwise. That of another
+// TestCheckGoesOnWhenAGoroutineIsLeft: it is a finding, and so is what is wrong otherwise. That of another
 // function is one as well.
-func TestAGoroutineThatIsLeftDoesNotEndTheSearch(t *testing.T) {
+func TestCheckGoesOnWhenAGoroutineIsLeft(t *testing.T) {
 	s := mistaken()
 	s.Run = func(ctx context.Context, cfg *rest.Config) error {
 		var group lifecycle.Group // whose function is none that says what is left
@@ -189,9 +189,9 @@ func waitForNothing() {
 	group.Go("waits", func() { select {} })
 }
 
-// TestAGoroutineMayWaitForATime that comes when the program has ended, such as that of a certificate which is renewed
-// in two months.
-func TestAGoroutineMayWaitForATime(t *testing.T) {
+// TestCheckLetsAGoroutineWaitForATime that comes when the program has ended, such as that of a certificate which is
+// renewed in two months.
+func TestCheckLetsAGoroutineWaitForATime(t *testing.T) {
 	s := greets(func(ctx context.Context, cfg *rest.Config) error {
 		go func() { time.Sleep(60 * 24 * time.Hour) }()
 		return plain(right)(ctx, cfg)
@@ -215,8 +215,8 @@ func TestAnEventBroadcasterMayBeLeft(t *testing.T) {
 	reconciletest.Check(t, s)
 }
 
-// TestAFilteredWatchMayBeLeft that nobody reads any more, as the caches of controller-runtime do.
-func TestAFilteredWatchMayBeLeft(t *testing.T) {
+// TestCheckLetsAFilteredWatchBeLeft that nobody reads any more, as the caches of controller-runtime do.
+func TestCheckLetsAFilteredWatchBeLeft(t *testing.T) {
 	s := greets(func(ctx context.Context, cfg *rest.Config) error {
 		events := watch.NewFakeWithChanSize(1, false)
 		defer events.Stop()

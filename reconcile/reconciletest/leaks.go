@@ -8,7 +8,6 @@ import (
 	stdruntime "runtime"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing/synctest"
 	"time"
@@ -21,10 +20,12 @@ import (
 // programs leave them to the end of the process. Nor does one that filters a watch. Nor do those of a process that has
 // failed before the end of the run, nor those of a program beside, nor those that the run without disturbances has
 // left; see check.leaves. Nor as many as each start leaves; see eachStart.
+//
+// A run that has added none to the goroutines of the process has left none: those that earlier runs have left do not
+// end, as in a bubble whose test has ended time stands still and nothing from outside may wake anyone.
 func (r *run) leaks() {
 	synctest.Wait()
-	counts := !r.scenario.Parallel && !someStay.Load()
-	if counts && stdruntime.NumGoroutine() <= r.goroutines || len(bubbleGoroutines()) == 0 {
+	if !r.scenario.Parallel && stdruntime.NumGoroutine() <= r.goroutines || len(bubbleGoroutines()) == 0 {
 		return
 	}
 	all, left := leftAfter(r, time.Minute)
@@ -42,9 +43,7 @@ func (r *run) leaks() {
 		r.breaks(leaking(left))
 		return
 	}
-	if r.crowded = len(all) > 0; r.crowded {
-		someStay.Store(true)
-	}
+	r.crowded = len(all) > 0
 }
 
 // eachStart returns the functions of which each incarnation of a program has left as many goroutines, such as what
@@ -144,10 +143,6 @@ func leftAfter(r *run, d time.Duration) (all, left []goroutine) {
 		return p != nil && counts[leaver{g.runs, p}] <= r.varies.stays[g.runs]
 	})
 }
-
-// someStay is whether a run of this process has left goroutines that may be left. They may end during a later run, so
-// the number of all goroutines says nothing from then on.
-var someStay atomic.Bool
 
 // goroutine is what is known of one: where it is, but for packages runtime, time and sync, who has started it, and what
 // it runs, from the beginning to the end; and its processLabel.

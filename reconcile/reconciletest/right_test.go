@@ -637,9 +637,9 @@ func ignoreThere(err error) error {
 	return err
 }
 
-// TestWhatIsRandomInATemplateIsNotCompared, such as the digest of a key, and so no ReplicaSet whose name has a hash of
-// the template, and no pod.
-func TestWhatIsRandomInATemplateIsNotCompared(t *testing.T) {
+// TestCheckDoesNotCompareWhatIsRandomInATemplate, such as the digest of a key, and so no ReplicaSet whose name has a
+// hash of the template, and no pod.
+func TestCheckDoesNotCompareWhatIsRandomInATemplate(t *testing.T) {
 	labels := map[string]string{"app": "a"}
 	s := reconciletest.Scenario{
 		Run: plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
