@@ -25,7 +25,7 @@ type gate struct {
 	request Request
 	content uint64 // a hash of the body, and of the query to an API
 	process *process
-	by      string    // the goroutine of the client
+	by      string    // the goroutine of the client, in a run that asks to wait
 	at      time.Time // when it came, or until when it is held back
 	n       int       // counts the requests of one kind, from 1; set when it is let through
 
@@ -47,8 +47,7 @@ type gate struct {
 }
 
 func newGate(r Request, content uint64, p *process) *gate {
-	by, _, _ := whereAmI()
-	return &gate{request: r, content: content, process: p, by: by, at: time.Now(), proceed: make(chan struct{}),
+	return &gate{request: r, content: content, process: p, at: time.Now(), proceed: make(chan struct{}),
 		answer: make(chan struct{}), served: make(chan struct{})}
 }
 
@@ -107,8 +106,11 @@ type gates struct {
 	group   *lifecycle.Group
 	// schedule is that of the run, as Scenario.Replay takes it.
 	schedule string
-	driver   string        // its goroutine
-	turns    *atomic.Int64 // how often next has begun; nil: it is not counted
+	// asksToWait is whether a write is answered with 429, so that it matters which goroutine comes again: to find out
+	// takes long.
+	asksToWait bool
+	driver     string        // its goroutine
+	turns      *atomic.Int64 // how often next has begun; nil: it is not counted
 
 	mu      sync.Mutex
 	pending []*gate    // guarded by mu
@@ -140,6 +142,9 @@ func (gs *gates) hold(p *process) func(Request) Fault {
 
 // enter waits for the turn of a request, serves it, and returns when the client may see the answer.
 func (gs *gates) enter(ctx context.Context, g *gate, serve func() (*http.Response, error)) (*http.Response, error) {
+	if gs.asksToWait {
+		g.by, _, _ = whereAmI()
+	}
 	gs.mu.Lock()
 	gs.pending = append(gs.pending, g)
 	gs.mu.Unlock()

@@ -152,6 +152,7 @@ func newRun(ctx context.Context, sc *Scenario, sched schedule, s *Server) *run {
 	s.exemptUsers, s.hosts.used = true, true // nothing else has the server yet
 	for _, d := range sched.disturbances {
 		r.happened[d] = slices.Contains(ofRun, d.what)
+		r.gates.asksToWait = r.gates.asksToWait || d.what == refuse429
 	}
 	if sc.World != nil {
 		r.around, r.gates.changed = newSurroundings(r), s.store.changes
