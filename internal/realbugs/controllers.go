@@ -23,7 +23,7 @@ type try struct {
 // tries returns the sections, in the order of program.nth: those of Kubernetes, and the first tries after them.
 func tries() []*try {
 	return []*try{{header: controllersHeader}, {header: laterHeader}, {header: latestHeader},
-		{header: fourthHeader}, {header: fifthHeader}, {header: sixthHeader}}
+		{header: fourthHeader}, {header: fifthHeader}, {header: sixthHeader}, {header: seventhHeader}}
 }
 
 const controllersHeader = `
@@ -87,6 +87,17 @@ const sixthHeader = `
 
 Controllers of modules that Check had not seen before, with scenarios that were written and compiled before any was run,
 after the mends of the fifth try. Nothing is switched off. README.md judges the findings. No schedule begins after what
+RECONCILETEST_LIMIT says, which was 40 s at the first try.
+
+| program | release | controller | first try | now | runs | CPU seconds |
+|---|---|---|---|---|---|---|
+`
+
+const seventhHeader = `
+## A seventh first try
+
+Controllers of modules that Check had not seen before, with scenarios that were written and compiled before any was run,
+after the mends of the sixth try. Nothing is switched off. README.md judges the findings. No schedule begins after what
 RECONCILETEST_LIMIT says, which was 40 s at the first try.
 
 | program | release | controller | first try | now | runs | CPU seconds |
