@@ -311,6 +311,7 @@ type ending struct {
 	finalizers map[string]bool
 	changes    map[string]bool // what each of several programs has changed; see authors
 	crowded    bool            // goroutines are left that may be; see leaks
+	overlooked bool            // some are left that leaks has not seen
 	guarded    map[string]bool // see guards
 	stays      map[string]int  // see eachStart
 }
@@ -328,13 +329,23 @@ func (c runner) count(s schedule, o *ending) {
 }
 
 // inBubble is play, without looking whether the run stands still.
-func (c runner) inBubble(s schedule, ideal *ending, shortcut *snapshot, w *watchman) (o *ending) {
+func (c runner) inBubble(s schedule, ideal *ending, shortcut *snapshot, w *watchman) *ending {
+	o := c.once(s, ideal, shortcut, w, c.scenario.Parallel)
+	if o.overlooked {
+		o = c.once(s, ideal, shortcut, w, true)
+	}
+	return o
+}
+
+// once is one run of inBubble. closely: it looks for goroutines that are left whatever the number of all is; see leaks.
+func (c runner) once(s schedule, ideal *ending, shortcut *snapshot, w *watchman, closely bool) (o *ending) {
 	o = &ending{}
 	defer func() {
 		if r := recover(); r != nil {
 			if o.timeline != nil && (o.crowded || c.scenario.isOff(ruleNoLeaks)) {
 				return // they stay, and what they hold with them
 			}
+			o.overlooked = o.timeline != nil && o.failure == nil && !closely
 			left := &breach{rule: ruleEnds, detail: []string{fmt.Sprint(r), "goroutines of the program are left"}}
 			if o.timeline == nil {
 				left.detail = append(left.detail, string(debug.Stack()))
@@ -359,7 +370,7 @@ func (c runner) inBubble(s schedule, ideal *ending, shortcut *snapshot, w *watch
 		if c.ideal != nil {
 			maps.Copy(r.finalizers, c.ideal.finalizers)
 		}
-		r.ideal, r.shortcut = ideal, shortcut
+		r.ideal, r.shortcut, r.closely = ideal, shortcut, closely
 		defer c.exit.enter(r.gates, w)()
 		r.play()
 		verdict{r}.compare()

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -79,6 +80,30 @@ func TestAStartMayLeaveGoroutines(t *testing.T) {
 	})
 	s.Steps, s.Explore = reconciletest.ApplyYAML(greeting("hello")), reconciletest.Exhaustive{Crashes: 1}
 	reconciletest.Check(t, s)
+}
+
+// TestCheckFindsAGoroutineThatIsLeftWhileOthersEnd: those of the process that are no business of Check may end during a
+// run, so that the number of all does not grow.
+func TestCheckFindsAGoroutineThatIsLeftWhileOthersEnd(t *testing.T) {
+	end, ended := make(chan bool), make(chan bool, 1000)
+	var others sync.WaitGroup
+	for range cap(ended) {
+		others.Go(func() { ended <- <-end })
+	}
+	defer others.Wait()
+	defer close(end)
+	s := greets(plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+		waitForNothing()
+		select {
+		case end <- true:
+			<-ended
+		default:
+		}
+		return right(ctx, g, c)
+	}))
+	found := reconciletest.Search(t, s)
+	require.NotEmpty(t, found)
+	require.Equal(t, "leaves no goroutine behind", found[0].Rule)
 }
 
 // TestAProgramBesideMayLeaveGoroutines: it is the test's.

@@ -80,6 +80,7 @@ type run struct {
 	happened   map[disturbance]bool
 	used       map[string]usage // rights that the programs have made use of
 	goroutines int              // of the process, before the run started any
+	closely    bool             // see leaks
 	cold       bool             // not all steps are done
 	calmed     bool             // nothing goes wrong any more
 	// void: it judges nothing; the schedule has led to what no program can undo, or the world is not done.
