@@ -341,16 +341,8 @@ func (c runner) inBubble(s schedule, ideal *ending, shortcut *snapshot, w *watch
 func (c runner) once(s schedule, ideal *ending, shortcut *snapshot, w *watchman, closely bool) (o *ending) {
 	o = &ending{}
 	defer func() {
-		if r := recover(); r != nil {
-			if o.timeline != nil && (o.crowded || c.scenario.isOff(ruleNoLeaks)) {
-				return // they stay, and what they hold with them
-			}
-			o.overlooked = o.timeline != nil && o.failure == nil && !closely
-			left := &breach{rule: ruleEnds, detail: []string{fmt.Sprint(r), "goroutines of the program are left"}}
-			if o.timeline == nil {
-				left.detail = append(left.detail, string(debug.Stack()))
-			}
-			o.failure = cmp.Or(o.failure, left)
+		if r := recover(); r != nil && !(o.timeline != nil && (o.crowded || c.scenario.isOff(ruleNoLeaks))) {
+			o.broken(r, closely) // else they stay, and what they hold with them
 		}
 	}()
 	synctest.Test(c.t, func(t *testing.T) {
@@ -398,6 +390,16 @@ func (c runner) once(s schedule, ideal *ending, shortcut *snapshot, w *watchman,
 		}
 	})
 	return o
+}
+
+// broken says why the bubble of a run has ended early, or with goroutines in it.
+func (o *ending) broken(why any, closely bool) {
+	o.overlooked = o.timeline != nil && o.failure == nil && !closely
+	left := &breach{rule: ruleEnds, detail: []string{fmt.Sprint(why), "goroutines of the program are left"}}
+	if o.timeline == nil {
+		left.detail = append(left.detail, string(debug.Stack()))
+	}
+	o.failure = cmp.Or(o.failure, left)
 }
 
 // reference runs the scenario without disturbances, and reports whether that has shown nothing that each other run

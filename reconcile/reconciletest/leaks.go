@@ -22,9 +22,9 @@ import (
 // left; see check.leaves. Nor as many as each start leaves; see eachStart.
 //
 // A run that has added none to the goroutines of the process has left none, unless it is told to look closely: those
-// that earlier runs have left do not end, as in a bubble whose test has ended time stands still and nothing from outside
-// may wake anyone. Where others have ended meanwhile, the end of the bubble shows what is left, and the run is repeated
-// and looks closely.
+// that earlier runs have left do not end, as in a bubble whose test has ended time stands still and nothing from
+// outside may wake anyone. Where others have ended meanwhile, the end of the bubble shows what is left, and the run is
+// repeated and looks closely.
 func (r *run) leaks() {
 	synctest.Wait()
 	if !r.closely && stdruntime.NumGoroutine() <= r.goroutines || len(bubbleGoroutines()) == 0 {

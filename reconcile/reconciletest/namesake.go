@@ -3,6 +3,7 @@ package reconciletest
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,10 +35,38 @@ func (r *stepRun) remake(d disturbance) {
 	for _, document := range step.documents {
 		o := r.going(document)
 		_, isPod := o.(*corev1.Pod) // which its kubelet has not ended
-		r.void = r.void || r.failure == nil && (r.othersKeep(o) || isPod && len(o.GetFinalizers()) == 0)
+		kept := r.othersKeep(o) || isUsed(r.server, o) || isPod && len(o.GetFinalizers()) == 0
+		r.void = r.void || r.failure == nil && kept
 	}
 	r.startDown()
 	r.settle()
+}
+
+// isUsed reports whether something that users have applied names an object that is being deleted, as an address names
+// its pool: a program may keep the pool with its finalizer until the address has gone.
+func isUsed(s *Server, o object) bool {
+	return o != nil && slices.ContainsFunc(holds(s), func(h kept) bool {
+		return h.object.GetUID() != o.GetUID() && h.object.GetDeletionTimestamp() == nil && isApplied(h.object) &&
+			names(h.object.Object, o.GetName())
+	})
+}
+
+// names reports whether a field has a name, below the metadata of an object: one that is called name, or ends in Name,
+// or Ref.
+func names(tree any, name string) bool {
+	switch tree := tree.(type) {
+	case map[string]any:
+		for field, value := range tree {
+			text, isText := value.(string)
+			isName := field == "name" || strings.HasSuffix(field, "Name") || strings.HasSuffix(field, "Ref")
+			if field != "metadata" && (isText && isName && text == name || names(value, name)) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(tree, func(element any) bool { return names(element, name) })
+	}
+	return false
 }
 
 // inside returns the manifests of earlier steps, in their order, of what users have in the namespaces that a step

@@ -309,6 +309,30 @@ var unusual = map[string]struct {
 		},
 		steps: reconciletest.ApplyYAML(greeting("hello")),
 	},
+	"what something else uses is kept until that has gone": {
+		greet: func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+			all, finalizers := c.greetings.Namespace("default"), g.GetFinalizers()
+			switch _, err := c.core.CoreV1().ConfigMaps("default").Get(ctx, "user", metav1.GetOptions{}); {
+			case err != nil && !apierrors.IsNotFound(err):
+				return err
+			case g.GetDeletionTimestamp() != nil && err == nil:
+				return nil
+			case g.GetDeletionTimestamp() != nil:
+				finalizers = nil
+			case len(finalizers) == 0:
+				finalizers = []string{"example.com/used"}
+			default:
+				text, _, _ := unstructured.NestedString(g.Object, "spec", "text")
+				return setStatus(ctx, c, g, map[string]any{"text": text})
+			}
+			g = g.DeepCopy()
+			g.SetFinalizers(finalizers)
+			_, err := all.Update(ctx, g, metav1.UpdateOptions{})
+			return ignoreGone(err)
+		},
+		steps: reconciletest.ApplyYAML(greeting("hello"), "{apiVersion: v1, kind: ConfigMap, "+
+			"metadata: {name: user, namespace: default}, data: {greetingName: a}}", greeting("bye")),
+	},
 	"what a user has applied to since": {
 		greet: func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
 			return makeMap(ctx, c, g, "a")

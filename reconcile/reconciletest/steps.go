@@ -228,7 +228,7 @@ func (r *stepRun) outlast(step Step) bool {
 			}
 			// A program may look every few minutes only.
 			for until := time.Now().Add(settleTime); r.failure == nil && time.Now().Before(until); {
-				if o := r.going(document); o == nil || r.othersKeep(o) {
+				if o := r.going(document); o == nil || r.othersKeep(o) || isUsed(r.server, o) {
 					break
 				}
 				r.pass(quiet)
