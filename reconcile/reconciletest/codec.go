@@ -186,15 +186,10 @@ func (s *Server) read(r *Resource, media string, body []byte) (o object, found [
 		if err := sameKind(u.GroupVersionKind(), want); err != nil {
 			return nil, nil, err
 		}
-		unknown, err := pruneMetadata(u)
+		unknown, err := r.schema.take(u)
 		if err != nil {
 			return nil, nil, apierrors.NewBadRequest(err.Error())
 		}
-		if r.schema != nil {
-			r.schema.applyDefaults(u.Object)
-			unknown = append(unknown, r.schema.prune(u.Object)...)
-		}
-		slices.Sort(unknown)
 		for _, name := range unknown {
 			found = append(found, fmt.Errorf("unknown field %q", name))
 		}
@@ -233,6 +228,22 @@ func (s *Server) read(r *Resource, media string, body []byte) (o object, found [
 // misfitError says that an object is of the right kind, and one of its fields not of the right type.
 type misfitError struct{ error }
 
+// take fills in the defaults of what was sent, and removes what is unknown. It returns the paths, and an error if
+// metadata cannot be read. nil: nothing is known of the fields.
+func (s *structure) take(u *unstructured.Unstructured) (unknown []string, err error) {
+	if unknown, err = pruneMetadata(u); err != nil || s == nil {
+		return unknown, err
+	}
+	s.applyDefaults(u.Object)
+	if err := s.coerce(u.Object); err != nil {
+		return nil, err
+	}
+	pruned, inEmbedded := s.prune(u.Object)
+	unknown = append(unknown, pruned...)
+	slices.Sort(unknown)
+	return append(unknown, inEmbedded...), nil
+}
+
 // pruneMetadata removes what is no field of the metadata that all kinds share, and returns the paths. It also removes
 // lists and maps that are empty.
 func pruneMetadata(u *unstructured.Unstructured) (unknown []string, err error) {
@@ -240,23 +251,15 @@ func pruneMetadata(u *unstructured.Unstructured) (unknown []string, err error) {
 	if !there {
 		return nil, nil
 	}
-	data, err := json.Marshal(metadata)
+	names, pruned, err := prunedMetadata(metadata)
 	if err != nil {
 		return nil, err
 	}
-	var known metav1.ObjectMeta
-	complaints, err := kjson.UnmarshalStrict(data, &known, kjson.DisallowUnknownFields)
-	if err != nil {
-		return nil, err
+	for _, name := range names {
+		unknown = append(unknown, "metadata."+name)
 	}
-	for _, complaint := range complaints {
-		if name, ok := strings.CutPrefix(complaint.Error(), "unknown field "); ok {
-			unknown = append(unknown, "metadata."+strings.Trim(name, `"`))
-		}
-	}
-	pruned, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&known)
 	u.Object["metadata"] = pruned
-	return unknown, err
+	return unknown, nil
 }
 
 func sameKind(got, want schema.GroupVersionKind) error {

@@ -34,6 +34,30 @@ var crdCorpus = []conversation{
 		post("backups", "c", `"spec":{"database":"x"}`),
 		merge("backups/c?fieldValidation=Strict", `{"spec":{"nonsense":1}}`),
 		post("backups?fieldValidation=Ignore", "d", `"spec":{"database":"x","nonsense":1}`)}},
+	{"embedded objects", []step{
+		post("backups", "a", `"spec":{"database":"x","any":{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s",`+
+			`"labels":{"a":"b"},"more":1,"creationTimestamp":null},"data":{"a":"Yg=="},"other":{"x":null}}}`),
+		post("backups", "b", `"spec":{"database":"x","things":[{"apiVersion":"a.example.com/v1","kind":"Thing",`+
+			`"metadata":{"generateName":"s-","more":1},"spec":{"size":1,"more":2},"status":{}}]}`),
+		post("backups?fieldValidation=Strict", "c", `"spec":{"database":"x","things":[{"apiVersion":"v1",`+
+			`"kind":"Thing","metadata":{"name":"s","more":1,"labels":{}},"spec":{"more":2}}]}`),
+		post("backups", "d", `"spec":{"database":"x","any":{}}`),
+		post("backups", "d", `"spec":{"database":"x","any":{"apiVersion":"v1"}}`),
+		post("backups", "d", `"spec":{"database":"x","any":{"apiVersion":"a/b/c","kind":"No kind"}}`),
+		post("backups", "d", `"spec":{"database":"x","any":{"apiVersion":"","kind":""}}`),
+		post("backups", "d", `"spec":{"database":"x","any":{"apiVersion":1,"kind":"A"}}`),
+		post("backups", "d", `"spec":{"database":"x","any":{"apiVersion":"v1","kind":"A","metadata":{"labels":5}}}`),
+		post("backups", "d", `"spec":{"database":"x","any":{"apiVersion":"v1","kind":"A","metadata":"x"}}`),
+		post("backups", "d", `"spec":{"database":"x","things":[{"apiVersion":"v1","kind":"A","metadata":{"name":"a/b",`+
+			`"labels":{"a b":"c"}}}]}`),
+		post("backups", "e", `"spec":{"database":"x","things":[{"apiVersion":"v1","kind":"A","metadata":{}},`+
+			`{"apiVersion":"v1","kind":"A","metadata":null}]}`),
+		merge("backups/a", `{"spec":{"any":{"metadata":{"labels":{"c":"d"},"most":1}}}}`),
+		merge("backups/a", `{"spec":{"any":{"kind":null}}}`), merge("backups/a", `{"spec":{"any":{"metadata":5}}}`),
+		apply("backups/f?fieldManager=one", `"spec":{"database":"x","any":{"apiVersion":"v1","kind":"A","metadata":`+
+			`{"name":"s","more":1},"x":{"y":1}},"things":[{"apiVersion":"v1","kind":"A","spec":{"size":1}}]}`),
+		apply("backups/f?fieldManager=one", `"spec":{"database":"x","any":{"apiVersion":"v1","kind":"A","x":{"z":1}}}`),
+		get("backups/a"), get("backups/b"), get("backups/e"), get("backups/f")}},
 	{"what a schema asks for", []step{
 		post("backups", "a", ``), post("backups", "a", `"spec":{}`), post("backups", "a", `"spec":{"database":""}`),
 		post("backups", "a", `"spec":{"database":"abcdefghijklmnopqrstuvwxyz"}`),

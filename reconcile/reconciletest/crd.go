@@ -20,8 +20,7 @@ import (
 // There is one Resource for each version that is served, in the order of the definition. All of a definition belong to
 // one server: objects are stored in the version that the definition says, and converted as it says.
 //
-// It returns an error for what is not modelled: embedded resources. For rules in CEL see [Options.Rules], and for
-// conversion webhooks [Options.Webhooks].
+// For rules in CEL see [Options.Rules], and for conversion webhooks [Options.Webhooks].
 func ReadCRDs(documents []byte) ([]Resource, error) {
 	var all []Resource
 	if err := eachDocument(documents, definitionsOf(&all)); err != nil {

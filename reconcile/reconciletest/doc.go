@@ -385,8 +385,8 @@
 //	a request          serve.go, codec.go, errors.go, deadline.go; strict.go: unknown and repeated fields
 //	reading            list.go, watch.go
 //	writing            write.go, patch.go with managers.go, delete.go, scale.go, binding.go
-//	custom resources   manifest.go, crd.go with definition.go, kinds.go, schema.go, rules.go; versions.go with
-//	                   conversion.go
+//	custom resources   manifest.go, crd.go with definition.go, kinds.go, schema.go with embedded.go, rules.go;
+//	                   versions.go with conversion.go
 //	webhooks           webhookkinds.go, admission.go, webhook.go with host.go
 //	around requests    rbac.go: rights; collector.go: garbage collection, with protection.go: what is in use;
 //	                   discovery.go with openapi.go; aggregated.go: groups that handlers serve;

@@ -178,19 +178,8 @@ func (s *structure) typed() typed.ParseableType {
 
 // mergingOf makes the type of custom resources with a schema.
 func mergingOf(of *spec.Schema) typed.ParseableType {
-	plain, root := customType(), typeOf(of, false)
-	metadata, any := "metadata", "any"
-	var fields []schema.StructField
-	for _, f := range root.Map.Fields {
-		if f.Name != "apiVersion" && f.Name != "kind" && f.Name != "metadata" {
-			fields = append(fields, f)
-		}
-	}
-	root.Map.Fields = append(fields,
-		schema.StructField{Name: "apiVersion", Type: schema.TypeRef{Inlined: schema.Atom{Scalar: new(schema.String)}}},
-		schema.StructField{Name: "kind", Type: schema.TypeRef{Inlined: schema.Atom{Scalar: new(schema.String)}}},
-		schema.StructField{Name: "metadata", Type: schema.TypeRef{NamedType: &metadata},
-			Default: map[string]interface{}{}})
+	plain, root, any := customType(), typeOf(of, false), "any"
+	root.Map.Fields = identified(root.Map.Fields)
 	if keepsUnknown(of) {
 		root.Map.ElementType = schema.TypeRef{NamedType: &any}
 	}
@@ -204,6 +193,19 @@ func mergingOf(of *spec.Schema) typed.ParseableType {
 	return parser.Type("object")
 }
 
+// identified returns the fields of a whole object: its apiVersion, its kind and its metadata as in all kinds.
+func identified(fields []schema.StructField) []schema.StructField {
+	metadata := "metadata"
+	fields = slices.DeleteFunc(fields, func(f schema.StructField) bool {
+		return f.Name == "apiVersion" || f.Name == "kind" || f.Name == "metadata"
+	})
+	return append(fields,
+		schema.StructField{Name: "apiVersion", Type: schema.TypeRef{Inlined: schema.Atom{Scalar: new(schema.String)}}},
+		schema.StructField{Name: "kind", Type: schema.TypeRef{Inlined: schema.Atom{Scalar: new(schema.String)}}},
+		schema.StructField{Name: "metadata", Type: schema.TypeRef{NamedType: &metadata},
+			Default: map[string]interface{}{}})
+}
+
 // typeOf says how values of a schema are merged: maps field by field and lists as a whole, unless the schema says
 // something else. preserves: they are below one that keeps unknown fields; a merge takes all then, and what is not
 // to be kept is pruned after it.
@@ -213,7 +215,8 @@ func typeOf(s *spec.Schema, preserves bool) schema.Atom {
 		if isIntOrString, _ := s.Extensions.GetBool(intOrString); isIntOrString {
 			return schema.TypeRef{Inlined: schema.Atom{Scalar: new(schema.Scalar("untyped"))}}
 		}
-		bare := len(s.Properties) == 0 && s.AdditionalProperties == nil && s.Items == nil
+		bare := len(s.Properties) == 0 && s.AdditionalProperties == nil && s.Items == nil &&
+			!isEmbedded(s)
 		if bare && (keepsUnknown(s) || s.Type.Contains("object")) {
 			name := "any"
 			return schema.TypeRef{NamedType: &name}
@@ -230,6 +233,9 @@ func typeOf(s *spec.Schema, preserves bool) schema.Atom {
 			property := s.Properties[name]
 			m.Fields = append(m.Fields, schema.StructField{Name: name, Type: refer(&property),
 				Default: property.Default})
+		}
+		if isEmbedded(s) {
+			m.Fields = identified(m.Fields)
 		}
 		if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
 			m.ElementType = refer(s.AdditionalProperties.Schema)

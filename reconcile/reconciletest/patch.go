@@ -177,6 +177,11 @@ func (s *Server) applied(c *call, live object, opts metav1.PatchOptions) (object
 			return nil, err
 		}
 	}
+	if c.resource.schema != nil {
+		if err := c.resource.schema.merges(config.Object); err != nil {
+			return nil, err
+		}
+	}
 	if live == nil {
 		live = c.resource.make()
 	}

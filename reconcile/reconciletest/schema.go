@@ -87,8 +87,6 @@ func prepare(s *spec.Schema, tree map[string]any, path string) error {
 	isIntOrString, _ := s.Extensions.GetBool(intOrString)
 	preserves, _ := s.Extensions.GetBool(preserveUnknown)
 	switch {
-	case s.Extensions[embeddedResource] != nil:
-		return fmt.Errorf("not modelled: embedded resources (%s) at %s", embeddedResource, at)
 	case s.Ref.String() != "" || len(s.PatternProperties) > 0 || len(s.Definitions) > 0 || len(s.Dependencies) > 0:
 		return fmt.Errorf("$ref, patternProperties, definitions and dependencies are forbidden in structural "+
 			"schemas (%s)", at)
@@ -98,6 +96,9 @@ func prepare(s *spec.Schema, tree map[string]any, path string) error {
 		return fmt.Errorf("%s has no type", at)
 	case path == "" && !s.Type.Contains("object"):
 		return errors.New("the root is to be of type object")
+	}
+	if err := checkEmbedded(s, at); err != nil {
+		return err
 	}
 	s.Default = tree["default"]
 	if isIntOrString {
@@ -204,9 +205,9 @@ func setDefaults(x any, s *spec.Schema) {
 	}
 }
 
-// prune removes the fields of which the schema does not know, and returns their paths, in order.
-func (s *structure) prune(content map[string]any) []string {
-	var unknown []string
+// prune removes the fields of which the schema does not know, and returns their paths: those that are unknown, and
+// those in the metadata of embedded objects.
+func (s *structure) prune(content map[string]any) (unknown, inEmbedded []string) {
 	for name, v := range content {
 		if name == "apiVersion" || name == "kind" || name == "metadata" {
 			continue
@@ -214,13 +215,14 @@ func (s *structure) prune(content map[string]any) []string {
 		pruneField(content, name, v, s.root, "", &unknown)
 	}
 	sort.Strings(unknown)
-	return unknown
+	return unknown, pruneEmbedded(content, s.root)
 }
 
 func pruneField(m map[string]any, name string, v any, s *spec.Schema, path string, unknown *[]string) {
 	at := strings.TrimPrefix(path+"."+name, ".")
 	_, declared := s.Properties[name]
 	switch {
+	case isEmbedded(s) && (name == "apiVersion" || name == "kind" || name == "metadata"):
 	case declared || s.AdditionalProperties != nil:
 		pruneValue(v, child(s, name), at, unknown)
 	case !keepsUnknown(s):
@@ -280,7 +282,7 @@ func (s *structure) validate(content, old map[string]any) field.ErrorList {
 	} else {
 		result = (&ratchet{schema: s.root, path: "", is: content, was: old}).Validate(content)
 	}
-	errs := fieldErrors(result)
+	errs := append(fieldErrors(result), embeddedErrors(s.root, content)...)
 	if old == nil || len(duplicates(nil, s.root, old)) == 0 {
 		errs = append(errs, duplicates(nil, s.root, content)...)
 	}

@@ -124,8 +124,10 @@ func TestDefinitionsThatAreNotModelledAreRefused(t *testing.T) {
 		"an old review": {"  scope: Namespaced\n", "  scope: Namespaced\n  conversion: {strategy: Webhook, webhook: " +
 			"{conversionReviewVersions: [v1beta1, v1], clientConfig: {url: \"https://a.example.com\"}}}\n",
 			"not modelled: a ConversionReview"},
-		"embedded": {"suspend: {type: boolean}", "suspend: {type: object, x-kubernetes-embedded-resource: true}",
-			"embedded resources"},
+		"embedded, of no type": {"suspend: {type: boolean}",
+			"suspend: {type: string, x-kubernetes-embedded-resource: true}", "its type is to be object"},
+		"embedded, without fields": {"suspend: {type: boolean}",
+			"suspend: {type: object, x-kubernetes-embedded-resource: true}", "it is to have properties"},
 		"no type":  {"suspend: {type: boolean}", "suspend: {}", ".spec.suspend has no type"},
 		"no scope": {"  scope: Namespaced\n", "", "spec.scope"},
 		"another name": {"backups.corpus.example.com", "backup.corpus.example.com",
