@@ -581,4 +581,26 @@ var programs = []program{
 			{test: "IPAddressAllocation", first: "silent"},
 		},
 	},
+	{
+		name: "crossplane-runtime", module: "github.com/crossplane/crossplane-runtime/v2", new: "v2.2.0", nth: 6,
+		outside: true,
+		controllers: []controller{
+			{test: "Managed"},
+		},
+	},
+	{
+		name: "koordinator", module: "github.com/koordinator-sh/koordinator", new: "v1.8.0", nth: 6, wants: true,
+		versions:    []string{"internal/controlplane"},
+		definitions: "config/crd/bases/*.yaml",
+		controllers: []controller{
+			{test: "NodeSLO"}, {test: "NodeMetric"}, {test: "QuotaProfile"},
+		},
+	},
+	{
+		name: "tekton-triggers", module: "github.com/tektoncd/triggers", new: "v0.32.0", nth: 6, wants: true,
+		definitions: "config/300-*.yaml",
+		controllers: []controller{
+			{test: "EventListener"},
+		},
+	},
 }
