@@ -582,6 +582,13 @@ var programs = []program{
 		},
 	},
 	{
+		name: "crossplane", module: "github.com/crossplane/crossplane/v2", new: "v2.2.0", nth: 6, wants: true,
+		definitions: "cluster/crds/*.yaml",
+		controllers: []controller{
+			{test: "ManagedResourceDefinition"}, {test: "Composition"}, {test: "CompositionRevision"},
+		},
+	},
+	{
 		name: "crossplane-runtime", module: "github.com/crossplane/crossplane-runtime/v2", new: "v2.2.0", nth: 6,
 		outside: true,
 		controllers: []controller{

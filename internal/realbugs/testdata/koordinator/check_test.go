@@ -16,16 +16,16 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
-// TestNodeSLO: each node has a NodeSLO, by the configuration for its pool or that of the cluster. A pool gets one of its
-// own, a node comes to it, and another node goes.
+// TestNodeSLO: each node has a NodeSLO, by the configuration for its pool or that of the cluster. A pool gets one of
+// its own, a node comes to it, and another node goes.
 func TestNodeSLO(t *testing.T) {
 	const key, resource = configuration.ResourceThresholdConfigKey, "nodeslos.slo.koordinator.sh"
 	check(t, nodeslo.Add, reconciletest.Scenario{
 		Steps: append(reconciletest.ApplyYAML(
 			configured(key, `{"clusterStrategy": {"enable": true, "cpuSuppressThresholdPercent": 60}}`)+
 				node("one", "web", 4)+node("two", "batch", 4)+node("old", "web", 4),
-			configured(key, `{"clusterStrategy": {"enable": true, "cpuSuppressThresholdPercent": 60}, "nodeStrategies": `+
-				`[{"name": "batch", "nodeSelector": {"matchLabels": {"pool": "batch"}}, `+
+			configured(key, `{"clusterStrategy": {"enable": true, "cpuSuppressThresholdPercent": 60}, `+
+				`"nodeStrategies": [{"name": "batch", "nodeSelector": {"matchLabels": {"pool": "batch"}}, `+
 				`"cpuSuppressThresholdPercent": 40}]}`)+node("three", "web", 4)),
 			reconciletest.Delete("nodes", "", "old"), reconciletest.ApplyYAML(node("one", "batch", 4))[0]),
 		Settled: func(s *reconciletest.Server) error {

@@ -1,6 +1,6 @@
-// Package check runs the controller of EventListeners of Tekton Triggers, with the clients, the informers and the watcher
-// of ConfigMaps of its main: injection gives all that are linked. The controllers of interceptors, leader election,
-// metrics, profiles and probes are left out.
+// Package check runs the controller of EventListeners of Tekton Triggers, with the clients, the informers and the
+// watcher of ConfigMaps of its main: injection gives all that are linked. The controllers of interceptors, leader
+// election, metrics, profiles and probes are left out.
 package check
 
 import (
@@ -92,8 +92,8 @@ func configMaps(t *testing.T) string {
 	return file
 }
 
-// TestEventListener: each listener has a Deployment and a Service. One gets more pods, and then another port; another one
-// goes. Nothing is switched off; no schedule begins after a minute.
+// TestEventListener: each listener has a Deployment and a Service. One gets more pods, and then another port; another
+// one goes. Nothing is switched off; no schedule begins after a minute.
 func TestEventListener(t *testing.T) {
 	const resource = "eventlisteners"
 	listener := func(name string, replicas, port int) string {
