@@ -610,4 +610,22 @@ var programs = []program{
 			{test: "EventListener"},
 		},
 	},
+	{
+		name: "cluster-api-ipam", module: "sigs.k8s.io/cluster-api-ipam-provider-in-cluster", new: "v1.0.1", nth: 6,
+		wants: true, definitions: "config/crd/bases/*.yaml",
+		others: map[string]string{
+			"sigs.k8s.io/cluster-api": "config/crd/bases/ipam.cluster.x-k8s.io_ipaddresses.yaml",
+		},
+		controllers: []controller{
+			{test: "InClusterIPPool"},
+			{test: "GlobalInClusterIPPool"},
+		},
+	},
+	{
+		name: "solr-operator", module: "github.com/apache/solr-operator", new: "v0.9.1", nth: 6, wants: true,
+		definitions: "config/crd/bases/*.yaml",
+		controllers: []controller{
+			{test: "SolrPrometheusExporter"},
+		},
+	},
 }
