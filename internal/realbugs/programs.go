@@ -628,4 +628,11 @@ var programs = []program{
 			{test: "SolrPrometheusExporter"},
 		},
 	},
+	{
+		name: "notification-controller", module: "github.com/fluxcd/notification-controller", new: "v1.6.0", nth: 6,
+		wants: true, definitions: "config/crd/bases/*receivers.yaml",
+		controllers: []controller{
+			{test: "Receiver"},
+		},
+	},
 }
