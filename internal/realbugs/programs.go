@@ -635,4 +635,13 @@ var programs = []program{
 			{test: "Receiver"},
 		},
 	},
+	{
+		name: "scheduler-plugins", module: "sigs.k8s.io/scheduler-plugins", new: "v0.33.5", nth: 6, wants: true,
+		versions:    []string{"internal/controlplane"},
+		definitions: "config/crd/bases/*.yaml",
+		controllers: []controller{
+			{test: "PodGroup"},
+			{test: "ElasticQuota"},
+		},
+	},
 }
