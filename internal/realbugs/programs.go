@@ -644,4 +644,11 @@ var programs = []program{
 			{test: "ElasticQuota"},
 		},
 	},
+	{
+		name: "issuer-lib", module: "github.com/cert-manager/issuer-lib", new: "v0.9.0", nth: 6, wants: true,
+		definitions: "internal/testapi/crds/*_testissuers.yaml",
+		controllers: []controller{
+			{test: "Issuer"},
+		},
+	},
 }
