@@ -614,7 +614,7 @@ var programs = []program{
 		name: "cluster-api-ipam", module: "sigs.k8s.io/cluster-api-ipam-provider-in-cluster", new: "v1.0.1", nth: 6,
 		wants: true, definitions: "config/crd/bases/*.yaml",
 		others: map[string]string{
-			"sigs.k8s.io/cluster-api": "config/crd/bases/ipam.cluster.x-k8s.io_ipaddresses.yaml",
+			"sigs.k8s.io/cluster-api": "config/crd/bases/ipam.cluster.x-k8s.io_*.yaml",
 		},
 		controllers: []controller{
 			{test: "InClusterIPPool"},

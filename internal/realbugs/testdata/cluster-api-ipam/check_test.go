@@ -59,12 +59,14 @@ func TestInClusterIPPool(t *testing.T) {
 	const kind = "InClusterIPPool"
 	of := func(name, spec string) string { return pool(kind, name, ", namespace: default", spec) }
 	check(t, pools, reconciletest.Scenario{
-		Steps: append(reconciletest.ApplyYAML(of("nodes", "addresses: [10.0.0.10-10.0.0.19], prefix: 24, gateway: 10.0.0.1")+
-			of("old", "addresses: [10.0.1.0/28], prefix: 28"),
+		Steps: append(reconciletest.ApplyYAML(
+			of("nodes", "addresses: [10.0.0.10-10.0.0.19], prefix: 24, gateway: 10.0.0.1")+
+				of("old", "addresses: [10.0.1.0/28], prefix: 28"),
 			address("first", "default", kind, "nodes", "10.0.0.10")+
 				address("second", "default", kind, "nodes", "10.0.0.19")+
 				address("gone", "default", kind, "old", "10.0.1.2"),
-			of("nodes", "addresses: [10.0.0.10-10.0.0.15], excludedAddresses: [10.0.0.12], prefix: 24, gateway: 10.0.0.1")),
+			of("nodes", "addresses: [10.0.0.10-10.0.0.15], excludedAddresses: [10.0.0.12], prefix: 24, "+
+				"gateway: 10.0.0.1")),
 			reconciletest.Delete(ipAddresses, "default", "gone"), reconciletest.Delete(namespaced, "default", "old"),
 			reconciletest.Delete(ipAddresses, "default", "first")),
 		Settled: func(s *reconciletest.Server) error {
@@ -74,7 +76,7 @@ func TestInClusterIPPool(t *testing.T) {
 			}
 			return errors.Join(counted("nodes", p.Status.Addresses, 5, 1, 1),
 				gone[*v1alpha2.InClusterIPPool](s, "inclusterippools", "default", "old"),
-				gone[*ipamv1.IPAddress](s, "ipaddresses", "default", "first"))
+				gone[*ipamv1.IPAddress](s, ipAddresses, "default", "first"))
 		},
 	})
 }
@@ -85,15 +87,17 @@ func TestGlobalInClusterIPPool(t *testing.T) {
 	const kind = "GlobalInClusterIPPool"
 	of := func(name, spec string) string { return pool(kind, name, "", spec) }
 	check(t, globalPools, reconciletest.Scenario{
-		Steps: append(reconciletest.ApplyYAML(of("nodes", "addresses: [10.0.0.10-10.0.0.19], prefix: 24, gateway: 10.0.0.1")+
-			of("old", "addresses: [10.0.1.0/28], prefix: 28"),
+		Steps: append(reconciletest.ApplyYAML(
+			of("nodes", "addresses: [10.0.0.10-10.0.0.19], prefix: 24, gateway: 10.0.0.1")+
+				of("old", "addresses: [10.0.1.0/28], prefix: 28"),
 			address("first", "default", kind, "nodes", "10.0.0.10")+
 				address("first", "other", kind, "nodes", "10.0.0.11")+
 				address("third", "other", kind, "nodes", "10.0.0.12"),
 			of("nodes", "addresses: [10.0.0.10-10.0.0.19, 10.0.0.100], prefix: 24, gateway: 10.0.0.1")),
 			reconciletest.Delete(global, "", "old"), reconciletest.Delete(ipAddresses, "default", "first"),
-			reconciletest.ApplyYAML(of("new", "addresses: [10.0.2.0/28], allocateReservedIPAddresses: true, prefix: 28") +
-				address("fourth", "default", kind, "new", "10.0.2.0"))[0]),
+			reconciletest.ApplyYAML(
+				of("new", "addresses: [10.0.2.0/28], allocateReservedIPAddresses: true, prefix: 28") +
+					address("fourth", "default", kind, "new", "10.0.2.0"))[0]),
 		Settled: func(s *reconciletest.Server) error {
 			p, err := there[*v1alpha2.GlobalInClusterIPPool](s, "globalinclusterippools", "", "nodes")
 			if err != nil {

@@ -1,5 +1,5 @@
 // Package check runs the two controllers of pools of Cluster API's provider in-cluster for IPAM, each by itself, as its
-// main does. Webhooks, leader election and HTTP are left out.
+// main does, without the older version of their API. Webhooks, leader election and HTTP are left out.
 package check
 
 import (
@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"sigs.k8s.io/cluster-api-ipam-provider-in-cluster/api/v1alpha1"
 	"sigs.k8s.io/cluster-api-ipam-provider-in-cluster/api/v1alpha2"
 	"sigs.k8s.io/cluster-api-ipam-provider-in-cluster/internal/controllers"
 	"sigs.k8s.io/cluster-api-ipam-provider-in-cluster/internal/index"
@@ -51,7 +50,7 @@ func check(t *testing.T, add adds, s reconciletest.Scenario) {
 func run(ctx context.Context, cfg *rest.Config, add adds) error {
 	scheme := runtime.NewScheme()
 	for _, to := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, ipamv1.AddToScheme,
-		clusterv1.AddToScheme, v1alpha1.AddToScheme, v1alpha2.AddToScheme} {
+		clusterv1.AddToScheme, v1alpha2.AddToScheme} {
 		if err := to(scheme); err != nil {
 			return err
 		}

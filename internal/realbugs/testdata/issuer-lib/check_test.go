@@ -1,5 +1,5 @@
-// Package check runs the controller of issuers of cert-manager's issuer-lib, for the issuers of the library's own tests.
-// Whether the authority of an issuer can be reached is what an annotation of it says.
+// Package check runs the controller of issuers of cert-manager's issuer-lib, for the issuers of the library's own
+// tests. Whether the authority of an issuer can be reached is what an annotation of it says.
 package check
 
 import (

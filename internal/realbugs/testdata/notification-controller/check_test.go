@@ -45,7 +45,7 @@ stringData: {token: %s}
 }
 
 const (
-	invalid = "res.metadata.name" // a string
+	invalid = "res.metadata.name.startsWith('web'" // a bracket is missing
 	valid   = "res.metadata.name.startsWith('web')"
 )
 

@@ -1,5 +1,5 @@
-// Package check runs the controller of Receivers of Flux's notification-controller, with the manager and the defaults of
-// the flags of its main. What it serves, leader election and metrics are left out.
+// Package check runs the controller of Receivers of Flux's notification-controller, with the manager and the defaults
+// of the flags of its main. What it serves, leader election and metrics are left out.
 package check
 
 import (

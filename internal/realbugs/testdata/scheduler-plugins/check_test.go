@@ -32,6 +32,9 @@ spec:
 `, name, namespace, replicas)
 }
 
+// podGroupResource has its group, since Kubernetes has a resource of that name as well.
+const podGroupResource = "podgroups.scheduling.x-k8s.io"
+
 // TestPodGroup: a group runs when it has enough pods. One gets more of them, another one is too large until it asks for
 // less, and a third one goes with its pods.
 func TestPodGroup(t *testing.T) {
@@ -48,12 +51,12 @@ spec: {minMember: %d, scheduleTimeoutSeconds: 10}
 		Steps: append(reconciletest.ApplyYAML(group("workers", 2)+set("workers", "default", 3)+
 			group("large", 4)+set("large", "default", 2)+group("old", 1)+set("old", "default", 1),
 			set("workers", "default", 4), group("large", 2)),
-			reconciletest.Delete("podgroups", "default", "old"),
+			reconciletest.Delete(podGroupResource, "default", "old"),
 			reconciletest.Delete("statefulsets", "default", "old")),
 		Settled: func(s *reconciletest.Server) error {
-			errs := []error{gone[*schedulingv1alpha1.PodGroup](s, "podgroups", "default", "old")}
+			errs := []error{gone[*schedulingv1alpha1.PodGroup](s, podGroupResource, "default", "old")}
 			for name, running := range map[string]int32{"workers": 4, "large": 2} {
-				g, err := there[*schedulingv1alpha1.PodGroup](s, "podgroups", "default", name)
+				g, err := there[*schedulingv1alpha1.PodGroup](s, podGroupResource, "default", name)
 				if err != nil {
 					return err
 				}
@@ -66,8 +69,8 @@ spec: {minMember: %d, scheduleTimeoutSeconds: 10}
 	})
 }
 
-// TestElasticQuota: a quota counts what the pods of its namespace ask for. One gets more pods, and then fewer; the other
-// one counts more, and is one with another name later.
+// TestElasticQuota: a quota counts what the pods of its namespace ask for. One gets more pods, and then fewer; the
+// other one counts more, and is one with another name later.
 func TestElasticQuota(t *testing.T) {
 	quota := func(name, namespace, max string) string {
 		return fmt.Sprintf(`

@@ -1,5 +1,5 @@
-// Package check runs the controller of SolrPrometheusExporters of Solr's operator, as its main does. Leader election and
-// HTTP are left out.
+// Package check runs the controller of SolrPrometheusExporters of Solr's operator, as its main does. Leader election
+// and HTTP are left out.
 package check
 
 import (
