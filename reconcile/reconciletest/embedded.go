@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -176,7 +176,8 @@ func identityErrors(at *field.Path, x map[string]any) (errs field.ErrorList) {
 	if known.Name == "" {
 		known.Name = "unnamed" // it need not have one
 	}
-	return append(errs, apivalidation.ValidateObjectMeta(known, known.Namespace != "", path.ValidatePathSegmentName,
+	segment := func(name string, _ bool) []string { return content.IsPathSegmentName(name) }
+	return append(errs, apivalidation.ValidateObjectMeta(known, known.Namespace != "", segment,
 		at.Child("metadata"))...)
 }
 

@@ -105,7 +105,7 @@ type explorer struct{ *check }
 // at what the runs before have shown. It ends early when there are enough findings, at the limit, and when the
 // schedules with several disturbances have taken the budget; zero: that is none.
 func (c explorer) exhaust(budget time.Duration) {
-	runner{c.check}.bound()
+	runner(c).bound()
 	c.beforeTimeout()
 	c.explored.begun = true
 	known := map[string]bool{}
@@ -115,7 +115,7 @@ func (c explorer) exhaust(budget time.Duration) {
 		c.explored.run, c.explored.happened = append(c.explored.run, 0), append(c.explored.happened, 0)
 		at, until := len(c.explored.run)-1, c.limit
 		took := time.Since(c.began) / time.Duration(c.runs) * time.Duration(len(level)) / time.Duration(
-			runner{c.check}.atOnce())
+			runner(c).atOnce())
 		c.t.Logf("%d schedules with %d disturbances will take about %s", len(level), at+1,
 			took.Round(100*time.Millisecond))
 		if at == 1 && budget > 0 {
@@ -123,7 +123,7 @@ func (c explorer) exhaust(budget time.Duration) {
 			c.explored.timeout, c.limit = c.explored.timeout && until.Equal(c.limit), until
 		}
 		var next [][]disturbance
-		for s, o := range (runner{c.check}).inOrder(runner{c.check}.each(level), until) {
+		for s, o := range runner(c).inOrder(runner(c).each(level), until) {
 			c.judge(s, o)
 			c.explored.run[at]++
 			if !slices.ContainsFunc(s.disturbances, func(d disturbance) bool { return !o.happened[d] }) {
