@@ -41,7 +41,7 @@ func checkEmbedded(s *spec.Schema, at string) error {
 
 // coerce says which of the embedded objects cannot be read; nil: all can.
 func (s *structure) coerce(content map[string]any) (err error) {
-	embedded(nil, s.root, content, func(at *field.Path, x map[string]any) {
+	s.embedded(content, func(at *field.Path, x map[string]any) {
 		for _, name := range []string{"apiVersion", "kind"} {
 			if value, there := x[name]; there && err == nil {
 				if _, isText := value.(string); !isText {
@@ -61,7 +61,7 @@ func (s *structure) coerce(content map[string]any) (err error) {
 // merges says which field of the metadata of an embedded object a server-side apply cannot merge: it is not one of
 // metadata. nil: all can be merged.
 func (s *structure) merges(config map[string]any) (err error) {
-	embedded(nil, s.root, config, func(at *field.Path, x map[string]any) {
+	s.embedded(config, func(at *field.Path, x map[string]any) {
 		if _, unknown, _ := readMetadata(x["metadata"]); len(unknown) > 0 && err == nil {
 			err = fmt.Errorf(".%s: field not declared in schema", at.Child("metadata", unknown[0]))
 		}
@@ -71,8 +71,8 @@ func (s *structure) merges(config map[string]any) (err error) {
 
 // pruneEmbedded removes what is no field of metadata from that of embedded objects, and returns the paths. What cannot
 // be read stays.
-func pruneEmbedded(content map[string]any, s *spec.Schema) (unknown []string) {
-	embedded(nil, s, content, func(at *field.Path, x map[string]any) {
+func (s *structure) pruneEmbedded(content map[string]any) (unknown []string) {
+	s.embedded(content, func(at *field.Path, x map[string]any) {
 		metadata, there := x["metadata"]
 		if !there {
 			return
@@ -115,8 +115,14 @@ func readMetadata(metadata any) (known *metav1.ObjectMeta, unknown []string, err
 	return known, unknown, err
 }
 
-// embedded calls do for each embedded object at and below a value, with its path.
-func embedded(at *field.Path, s *spec.Schema, x any, do func(at *field.Path, x map[string]any)) {
+// embedded calls do for each embedded object of an object, with its path.
+func (s *structure) embedded(content map[string]any, do func(at *field.Path, x map[string]any)) {
+	if s.embeds {
+		embeddedBelow(nil, s.root, content, do)
+	}
+}
+
+func embeddedBelow(at *field.Path, s *spec.Schema, x any, do func(at *field.Path, x map[string]any)) {
 	if s == nil {
 		return
 	}
@@ -130,12 +136,12 @@ func embedded(at *field.Path, s *spec.Schema, x any, do func(at *field.Path, x m
 			if _, declared := s.Properties[name]; declared {
 				below = at.Child(name)
 			}
-			embedded(below, child(s, name), x[name], do)
+			embeddedBelow(below, child(s, name), x[name], do)
 		}
 	case []any:
 		if s.Items != nil {
 			for i, element := range x {
-				embedded(at.Index(i), s.Items.Schema, element, do)
+				embeddedBelow(at.Index(i), s.Items.Schema, element, do)
 			}
 		}
 	}
@@ -143,15 +149,19 @@ func embedded(at *field.Path, s *spec.Schema, x any, do func(at *field.Path, x m
 
 // embeddedErrors says what is wrong with the apiVersion, the kind and the metadata of embedded objects. They may lack
 // metadata, and a name.
-func embeddedErrors(s *spec.Schema, content map[string]any) (errs field.ErrorList) {
-	embedded(nil, s, content, func(at *field.Path, x map[string]any) {
+func (s *structure) embeddedErrors(content map[string]any) (errs field.ErrorList) {
+	s.embedded(content, func(at *field.Path, x map[string]any) {
 		errs = append(errs, identityErrors(at, x)...)
 	})
 	return errs
 }
 
 func identityErrors(at *field.Path, x map[string]any) (errs field.ErrorList) {
-	for name, wrong := range map[string]func(string) string{"apiVersion": wrongVersion, "kind": wrongKind} {
+	for _, name := range []string{"apiVersion", "kind"} {
+		wrong := wrongVersion
+		if name == "kind" {
+			wrong = wrongKind
+		}
 		value, there := x[name]
 		text, isText := value.(string)
 		switch {

@@ -41,26 +41,26 @@ func (r *Resource) compileRules(compiler RuleCompiler) error {
 	return nil
 }
 
-// hasRules reports whether there are rules in CEL in a schema, at any depth.
-func hasRules(s *spec.Schema) bool {
+// hasExtension reports whether a schema, or one below it, has an extension.
+func hasExtension(s *spec.Schema, extension string) bool {
 	if s == nil {
 		return false
 	}
-	if s.Extensions[validations] != nil {
+	if s.Extensions[extension] != nil {
 		return true
 	}
 	for _, property := range s.Properties {
-		if hasRules(&property) {
+		if hasExtension(&property, extension) {
 			return true
 		}
 	}
 	for _, alternatives := range [][]spec.Schema{s.AllOf, s.AnyOf, s.OneOf} {
-		if slices.ContainsFunc(alternatives, func(a spec.Schema) bool { return hasRules(&a) }) {
+		if slices.ContainsFunc(alternatives, func(a spec.Schema) bool { return hasExtension(&a, extension) }) {
 			return true
 		}
 	}
-	return s.AdditionalProperties != nil && hasRules(s.AdditionalProperties.Schema) ||
-		s.Items != nil && hasRules(s.Items.Schema) || hasRules(s.Not)
+	return s.AdditionalProperties != nil && hasExtension(s.AdditionalProperties.Schema, extension) ||
+		s.Items != nil && hasExtension(s.Items.Schema, extension) || hasExtension(s.Not, extension)
 }
 
 // judge adds the rules that an object breaks to what else is wrong with it. As on a real server, the rules are not

@@ -30,9 +30,11 @@ import (
 // in, unknown fields pruned, and then the object is validated.
 type structure struct {
 	root *spec.Schema
-	// openAPI is what was read, and ruled whether there are rules in CEL in it, which check judges.
+	// openAPI is what was read, ruled whether there are rules in CEL in it, which check judges, and embeds whether
+	// there are embedded objects.
 	openAPI []byte
 	ruled   bool
+	embeds  bool
 	check   RuleCheck
 	merging func() typed.ParseableType // as server-side apply needs it, which all servers share
 }
@@ -74,7 +76,8 @@ func readSchema(data []byte) (*structure, error) {
 		return nil, err
 	}
 	merging := sync.OnceValue(func() typed.ParseableType { return mergingOf(root) })
-	return &structure{root: root, openAPI: data, ruled: hasRules(root), merging: merging}, nil
+	return &structure{root: root, openAPI: data, ruled: hasExtension(root, validations),
+		embeds: hasExtension(root, embeddedResource), merging: merging}, nil
 }
 
 // prepare checks a node and all below it, and turns what Kubernetes says by extensions into what the validator
@@ -215,7 +218,7 @@ func (s *structure) prune(content map[string]any) (unknown, inEmbedded []string)
 		pruneField(content, name, v, s.root, "", &unknown)
 	}
 	sort.Strings(unknown)
-	return unknown, pruneEmbedded(content, s.root)
+	return unknown, s.pruneEmbedded(content)
 }
 
 func pruneField(m map[string]any, name string, v any, s *spec.Schema, path string, unknown *[]string) {
@@ -282,7 +285,7 @@ func (s *structure) validate(content, old map[string]any) field.ErrorList {
 	} else {
 		result = (&ratchet{schema: s.root, path: "", is: content, was: old}).Validate(content)
 	}
-	errs := append(fieldErrors(result), embeddedErrors(s.root, content)...)
+	errs := append(fieldErrors(result), s.embeddedErrors(content)...)
 	if old == nil || len(duplicates(nil, s.root, old)) == 0 {
 		errs = append(errs, duplicates(nil, s.root, content)...)
 	}
